@@ -1,0 +1,81 @@
+"""``fedforget``: the commands, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import click
+import typer
+from rich.markup import escape
+
+import fedforget
+from fedforget.cli import bench, data, quickstart, runs
+from fedforget.cli.show import notes
+from fedforget.errors import FedForgetError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Federated recommendation that can forget.",
+    epilog="FEDFORGET_DATA names the folder of your data sets.",
+)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+app.command()(quickstart.quickstart)
+app.command()(runs.train)
+app.command()(runs.evaluate)
+app.command()(runs.recommend)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedforget {fedforget.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+def run() -> None:
+    """Run the command line; errors made on purpose are told without a traceback."""
+    try:
+        app(standalone_mode=False)
+    except FedForgetError as error:
+        _tell(error.problem, error.hint)
+        _end(error.exit_code, error)
+    except click.ClickException as error:
+        error.show()
+        _end(error.exit_code, error)
+    except (click.Abort, KeyboardInterrupt) as error:
+        _tell("Interrupted.", "A run in a folder goes on from its last finished round with the same command.")
+        _end(130, error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        _tell(
+            f"Something unexpected went wrong: {type(error).__name__}: {error}",
+            "Run again with --debug before the command.",
+        )
+        _end(70, error)
+
+
+def _tell(problem: str, hint: str) -> None:
+    notes.print(f"[bold red]Error:[/] {escape(problem)}", highlight=False, soft_wrap=True)
+    if hint:
+        notes.print(escape(hint), highlight=False, soft_wrap=True)
+
+
+def _end(code: int, error: BaseException) -> None:
+    if "--debug" in sys.argv:
+        raise error
+    sys.exit(code)

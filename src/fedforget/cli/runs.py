@@ -1,0 +1,136 @@
+"""``fedforget train``, ``evaluate`` and ``recommend``: a run folder and what can be done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fedforget.cli import show
+from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
+from fedforget.data import NAMES, load
+from fedforget.device.devices import Compute
+from fedforget.device.sampling import KINDS, Sampler
+from fedforget.device.training import TRAINERS, LocalTraining
+from fedforget.errors import ConfigError
+from fedforget.evaluation import Ranking
+from fedforget.federation import Federation, load_parts
+from fedforget.models import MODELS, build_model
+from fedforget.server.aggregate import RULES
+from fedforget.server.rounds import Protocol
+
+Run = Annotated[Path, typer.Argument(help="The run folder.")]
+K = Annotated[int, typer.Option(help="The length of the list.")]
+Workers = Annotated[int | None, typer.Option(help="Worker threads; all cores if not given.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+def train(
+    data: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or the path of a file.")],
+    out: Annotated[Path, typer.Option(help="The run folder; an unfinished run there goes on.")],
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "lightgcn",
+    rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = 200,
+    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
+    test: Annotated[float, typer.Option(help="The share of each user's items kept for evaluation.")] = 0.2,
+    fraction: Annotated[float, typer.Option(help="The share of clients in a round.")] = Protocol.fraction,
+    aggregation: Annotated[str, typer.Option(help=f"One of {', '.join(RULES)}.")] = Protocol.aggregation,
+    snapshot_every: Annotated[int, typer.Option(help="Keep every so-many-th snapshot.")] = Protocol.snapshot_every,
+    sampler: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")] = Sampler.kind,
+    r: Annotated[float, typer.Option("--R", help="Percent of the untouched items in a candidate pool.")] = Sampler.R,
+    beta: Annotated[float, typer.Option(help="β, the share of the usual negatives.")] = Sampler.beta,
+    epochs: Annotated[int, typer.Option(help="L, local epochs a round.")] = LocalTraining.epochs,
+    batch: Annotated[int, typer.Option(help="Samples in a batch.")] = LocalTraining.batch,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = LocalTraining.lr,
+    dim: Annotated[int | None, typer.Option(help="Embedding size.")] = None,
+    init_std: Annotated[float | None, typer.Option(help="Spread of the initial embeddings.")] = None,
+    loss: Annotated[str | None, typer.Option(help="bce or bpr.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Evaluate so often, into metrics.jsonl.")] = None,
+    trainer: Annotated[str, typer.Option(help=f"One of {', '.join(TRAINERS)}.")] = Compute.trainer,
+    device: Device = Compute.device,
+    workers: Workers = None,
+    folder: Folder = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    separator: Separator = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a federated recommender in a run folder; stop it at any time and go on with the same command."""
+    options = file_options(user_column, item_column, separator)
+    name = data if data in NAMES else str(Path(data).resolve())
+    parts = load(data, folder=folder, **options).split(test, seed)
+    given = {"dim": dim, "init_std": init_std, "loss": loss}
+    fed = Federation(
+        parts[0],
+        build_model(model, **{key: value for key, value in given.items() if value is not None}),
+        seed=seed,
+        path=out,
+        sampler=Sampler(sampler, r, beta),
+        training=LocalTraining(epochs, batch, lr),
+        protocol=Protocol(fraction, aggregation, snapshot_every),
+        compute=Compute(trainer, device, workers),
+        source={"name": name, "options": options, "test": test, "split_seed": seed},
+    )
+    with show.rounds_bar(fed.rounds, rounds, quiet=as_json) as on_round:
+        fed.fit(rounds=rounds, test=parts[1], evaluate_every=evaluate_every, on_round=on_round)
+    result = fed.evaluate(parts[1])
+    if as_json:
+        show.print_json({"run": str(out), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
+        return
+    show.out.print(show.evaluation_table({f"{model}, {fed.rounds} rounds": result}))
+    show.out.print(f"Saved in {out}. Next: fedforget recommend {out} --user {parts[0].user_ids[0]}", soft_wrap=True)
+
+
+def evaluate(
+    run: Run,
+    k: K = 10,
+    per_user: Annotated[Path | None, typer.Option(help="Write one row a user to this CSV or Parquet file.")] = None,
+    folder: Folder = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a run on the test part of its data, in both protocols."""
+    fed, test = _opened(run, folder, workers)
+    result = fed.evaluate(test, Ranking(k=k))
+    if per_user is not None:
+        frame = result.to_frame()
+        if per_user.suffix == ".parquet":
+            frame.write_parquet(per_user)
+        elif per_user.suffix == ".csv":
+            frame.write_csv(per_user)
+        else:
+            raise ConfigError(f"Cannot write {per_user}: its ending is not known.", "Use .csv or .parquet.")
+    if as_json:
+        show.print_json({"run": str(run), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
+        return
+    show.out.print(show.evaluation_table({f"{fed.model.name}, {fed.rounds} rounds": result}))
+
+
+def recommend(
+    run: Run,
+    user: Annotated[str, typer.Option(help="The user's id, as in the data.")],
+    k: K = 10,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend items that a user has not touched yet."""
+    fed, _ = _opened(run, folder, None)
+    numbers = fed.train.user_ids.dtype.kind == "i"
+    wanted = int(user) if numbers and user.lstrip("-").isdigit() else user
+    best = fed.recommend(wanted, k)
+    if as_json:
+        show.print_json({"user": wanted, "items": [{"item": item, "score": score} for item, score in best]})
+        return
+    table = Table(title=f"For user {user}")
+    table.add_column("rank", justify="right")
+    table.add_column("item")
+    table.add_column("score", justify="right")
+    for rank, (item, score) in enumerate(best, 1):
+        table.add_row(str(rank), str(item), f"{score:.3f}")
+    show.out.print(table)
+
+
+def _opened(run: Path, folder: Path | None, workers: int | None) -> tuple[Federation, Any]:
+    train_part, test_part = load_parts(run, folder)
+    return Federation.open(run, train_part, compute=Compute(workers=workers)), test_part

@@ -1,0 +1,61 @@
+"""How results are shown: tables and progress for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedforget.evaluation import Evaluation
+from fedforget.federation import OnRound
+from fedforget.server.history import RoundRecord
+
+out = Console()
+notes = Console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(value, indent=2, default=float))
+
+
+@contextmanager
+def rounds_bar(first: int, last: int, *, quiet: bool) -> Iterator[OnRound]:
+    """A bar over rounds with the loss and the time left, on standard error; nothing when a program reads."""
+    bar = Progress(
+        TextColumn("round"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=notes,
+        disable=quiet,
+    )
+    with bar:
+        task = bar.add_task("rounds", total=last, completed=first, loss="–")
+
+        def on_round(record: RoundRecord) -> None:
+            loss = "–" if record.loss is None else f"{record.loss:.4f}"
+            bar.update(task, completed=record.round, loss=loss)
+
+        yield on_round
+
+
+def evaluation_table(rows: dict[str, Evaluation], title: str = "") -> Table:
+    """One row a model: HR and NDCG in both protocols, in percent."""
+    k = next(iter(rows.values())).k
+    table = Table(title=title or None, caption="percent; sampled: against 99 items; full: against all items")
+    table.add_column("")
+    for name in (f"sampled HR@{k}", f"NDCG@{k}", f"full HR@{k}", f"NDCG@{k}", f"recall@{k}"):
+        table.add_column(name, justify="right")
+    for label, result in rows.items():
+        values = [*result.sampled.values(), *result.full.values()]
+        table.add_row(label, *(f"{100 * value:.1f}" for value in values))
+    return table

@@ -1,0 +1,1 @@
+"""Device: everything that may see one user's data."""

@@ -1,0 +1,1 @@
+"""Compiled kernels: the local training of the built-in models, one client at a time inside the cache."""

@@ -1,0 +1,160 @@
+"""Negative samplers: which items a device trains against.
+
+Once per client and round, before local training, a candidate pool of items that the user never touched is formed
+and N · β · positives are drawn from it, without replacement (with, where the pool is too small). Pools by name:
+
+- ``random``: every item the user did not touch;
+- ``user``: the R percent of those nearest (Euclidean) to the user embedding;
+- ``item``: the R percent nearest to the mean embedding of the user's own items;
+- ``mixed``: the union of the last two, the paper's user-item mixed semi-hard sampler.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact, fast
+from fedforget.errors import ConfigError, one_of
+from fedforget.models.parameters import Array
+
+Items = NDArray[np.int32]
+Mask = NDArray[np.uint8]
+
+KINDS = ["random", "user", "item", "mixed"]
+BY_USER = 1
+BY_ITEM = 2
+#: A kind as two flags: whether the pool looks around the user, and whether it looks around the user's items.
+FLAGS = {"random": 0, "user": BY_USER, "item": BY_ITEM, "mixed": BY_USER | BY_ITEM}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A negative sampler's settings: its kind, R (percent of the untouched items) and β in (0, 1]."""
+
+    kind: str = "mixed"
+    R: float = 25.0
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise one_of("sampler", self.kind, KINDS)
+        if not 0 < self.R <= 100:
+            raise ConfigError(f"R is {self.R}.", "R is a percentage of the untouched items: above 0, at most 100.")
+        if not 0 < self.beta <= 1:
+            raise ConfigError(f"beta is {self.beta}.", "β is a share of the negatives: above 0, at most 1.")
+
+    def count(self, negatives: int, positives: int) -> int:
+        """How many negatives a user with so many positives trains on: N · β · positives, at least one."""
+        return max(1, math.floor(negatives * self.beta * positives + 0.5))
+
+
+@fast
+def squared_distances(items: Array, point: Array, out: Array) -> None:
+    """The squared Euclidean distance of every item to a point."""
+    for i in range(items.shape[0]):
+        total = np.float32(0)
+        for j in range(items.shape[1]):
+            gap = items[i, j] - point[j]
+            total += gap * gap
+        out[i] = total
+
+
+@fast
+def centroid(items: Array, own: Items, out: Array) -> None:
+    """The mean of some rows of the item table."""
+    out[:] = 0
+    for i in own:
+        for j in range(out.size):
+            out[j] += items[i, j]
+    for j in range(out.size):
+        out[j] /= np.float32(own.size)
+
+
+@exact
+def kth_smallest(values: Array, k: int) -> np.float32:
+    """The k-th smallest value, counting from 0. Reorders ``values`` (Hoare's selection)."""
+    low, high = 0, values.size - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                kept = values[i]
+                values[i] = values[j]
+                values[j] = kept
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return np.float32(values[k])
+
+
+@exact
+def mark_nearest(distances: Array, own: Mask, n: int, marked: Mask) -> None:
+    """Mark the n untouched items with the smallest distances; equal distances go to the lower index."""
+    free = np.empty(distances.size, np.float32)
+    n_free = 0
+    for i in range(distances.size):
+        if own[i] == 0:
+            free[n_free] = distances[i]
+            n_free += 1
+    limit = kth_smallest(free[:n_free], n - 1)
+    taken = 0
+    for i in range(distances.size):
+        if own[i] == 0 and distances[i] < limit:
+            marked[i] = 1
+            taken += 1
+    for i in range(distances.size):
+        if taken == n:
+            break
+        if own[i] == 0 and distances[i] == limit:
+            marked[i] = 1
+            taken += 1
+
+
+@exact
+def candidate_pool(flags: int, R: float, items: Array, user: Array, own_items: Items, own: Mask) -> Items:
+    """The items that negatives may be drawn from, in order of their index.
+
+    ``own`` is a scratch mask over all items, zero on entry and on return.
+    """
+    n_items = items.shape[0]
+    for i in own_items:
+        own[i] = 1
+    n_free = n_items - own_items.size
+    marked = np.zeros(n_items, np.uint8)
+    if flags == 0:
+        for i in range(n_items):
+            marked[i] = 1 - own[i]
+    elif n_free > 0:
+        n_near = int(np.ceil(R * n_free / 100.0))
+        distances = np.empty(n_items, np.float32)
+        if flags & 1:
+            squared_distances(items, user, distances)
+            mark_nearest(distances, own, n_near, marked)
+        if flags & 2:
+            middle = np.empty(items.shape[1], np.float32)
+            centroid(items, own_items, middle)
+            squared_distances(items, middle, distances)
+            mark_nearest(distances, own, n_near, marked)
+    for i in own_items:
+        own[i] = 0
+    pool = np.empty(int(marked.sum()), np.int32)
+    place = 0
+    for i in range(n_items):
+        if marked[i]:
+            pool[place] = i
+            place += 1
+    return pool

@@ -1,0 +1,68 @@
+"""Local training: from a plan and the parameters received to the updates to send.
+
+Three trainers do the same arithmetic. ``compiled`` is for the built-in models on the CPU; ``stacked`` trains any
+model, on any torch device, as tensors with a client axis; ``plain`` is one client at a time in ordinary PyTorch, the
+oracle that tests compare the others with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.device.plan import Plan
+from fedforget.errors import ConfigError
+from fedforget.models.parameters import Array, Public
+
+TRAINERS = ["auto", "compiled", "stacked", "plain"]
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How long and how fast a client trains in one round, with a fresh Adam each time."""
+
+    epochs: int = 20
+    batch: int = 64
+    lr: float = 0.001
+
+    def __post_init__(self) -> None:
+        for name, value in (("epochs", self.epochs), ("batch", self.batch)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}.", f"Give at least 1; the paper's settings are {LocalTraining}.")
+        if not 0 < self.lr < 1:
+            raise ConfigError(f"lr is {self.lr}.", "Give a learning rate between 0 and 1, such as 0.001.")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training changed: public item rows (in the plan's order), dense tensors, and the private rows."""
+
+    rows: Array
+    dense: Array
+    private: Array
+    losses: Array
+
+    @classmethod
+    def empty(cls, plan: Plan, public: Public, private: Array) -> Trained:
+        """Room for the results of a plan."""
+        return cls(
+            np.empty((plan.items.size, public.items.shape[1]), np.float32),
+            np.empty((len(plan), public.dense.size), np.float32),
+            np.empty_like(private),
+            np.empty(len(plan), np.float32),
+        )
+
+
+class Trainer(Protocol):
+    """Trains the clients of a plan for ``epochs`` epochs; ``private`` holds one flat row a client."""
+
+    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+        """Train, changing nothing that was passed in."""
+
+
+def steps(plan: Plan, epochs: int, batch: int) -> NDArray[np.int64]:
+    """How many optimiser steps each client takes."""
+    return epochs * (-(-np.diff(plan.sample_ptr) // batch))

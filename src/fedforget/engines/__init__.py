@@ -1,0 +1,1 @@
+"""Engines: how server and devices talk."""

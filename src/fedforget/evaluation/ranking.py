@@ -1,0 +1,125 @@
+"""Ranking metrics in both protocols, per user.
+
+- ``sampled``: each test item is ranked against 99 fixed items that the user never touched. HR@k and NDCG@k are
+  averaged over a user's test items, then over users.
+- ``full``: all items but the user's training items are ranked. HR@k is 1 if any test item is among the first k,
+  recall@k the share of test items there, NDCG@k the usual one with several relevant items.
+
+A test item ranks behind every item with the same score: ties never flatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact
+from fedforget.data import Interactions
+from fedforget.errors import ConfigError, DataError, FedForgetError
+from fedforget.evaluation.candidates import draw_candidates
+from fedforget.evaluation.report import FULL, SAMPLED, Evaluation
+from fedforget.models.parameters import Array
+from fedforget.workers import Workers
+
+#: Gives the scores of all items for a user index.
+Scorer = Callable[[int], Array]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How to evaluate: list length, candidates per test item, and the seed that fixes the candidates."""
+
+    k: int = 10
+    candidates: int = 99
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("k", self.k), ("candidates", self.candidates)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}.", "Give at least 1; the usual protocol is k = 10 against 99.")
+
+
+def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ranking, workers: Workers) -> Evaluation:
+    """Evaluate every user that has test items."""
+    check_same_catalogue(train, test)
+    users = np.flatnonzero(test.counts > 0)
+    if users.size == 0:
+        raise DataError("The test part holds no interactions.", "Split with a larger test share.")
+    sampled = np.empty((users.size, len(SAMPLED)))
+    full = np.empty((users.size, len(FULL)))
+
+    def run(places: NDArray[np.int64]) -> None:
+        for place in places:
+            user = int(users[place])
+            scores = score(user)
+            if not np.isfinite(scores).all():
+                raise FedForgetError(
+                    f"The model scores user {train.user_ids.tolist()[user]!r} with NaN or infinity.",
+                    "Training diverged: lower the learning rate, or look for poisoned updates.",
+                )
+            own, wanted = train.items_of(user), test.items_of(user)
+            touched = np.concatenate([own, wanted])
+            drawn = draw_candidates(
+                scores.size, touched, wanted.size, ranking.candidates, ranking.seed, train.user_keys[user]
+            )
+            sampled[place] = sampled_metrics(scores, wanted, drawn, ranking.k)
+            full[place] = full_metrics(scores, own, wanted, ranking.k)
+
+    workers.run(run, costs=np.ones(users.size, np.int64))
+    return Evaluation(ranking.k, train.user_ids[users], sampled, full)
+
+
+def check_same_catalogue(train: Interactions, test: Interactions) -> None:
+    """Test data must speak of the same users and items by the same indices."""
+    for kind, known, found in (("user", train.user_ids, test.user_ids), ("item", train.item_ids, test.item_ids)):
+        if not np.array_equal(known, found):
+            extra = sorted(set(found.tolist()) - set(known.tolist()), key=str)
+            what = f"{kind} {extra[0]!r}, which is" if extra else f"another list of {kind}s,"
+            raise DataError(
+                f"The test data has {what} not in the training data.",
+                "Take both from one split: train, test = data.split().",
+            )
+
+
+@exact
+def sampled_metrics(
+    scores: Array, wanted: NDArray[np.int32], candidates: NDArray[np.int32], k: int
+) -> tuple[float, float]:
+    """HR@k and NDCG@k of one user, each test item against its own candidates."""
+    hits, gain = 0.0, 0.0
+    for i in range(wanted.size):
+        rank = 1
+        for item in candidates[i]:
+            if scores[item] >= scores[wanted[i]]:
+                rank += 1
+        if rank <= k:
+            hits += 1.0
+            gain += 1.0 / np.log2(rank + 1.0)
+    return hits / wanted.size, gain / wanted.size
+
+
+@exact
+def full_metrics(
+    scores: Array, own: NDArray[np.int32], wanted: NDArray[np.int32], k: int
+) -> tuple[float, float, float]:
+    """HR@k, NDCG@k and recall@k of one user over all items but its training items."""
+    ranked = np.ones(scores.size, np.uint8)
+    for item in own:
+        ranked[item] = 0
+    hits, gain, best = 0.0, 0.0, 0.0
+    for item in wanted:
+        rank = 1
+        for other in range(scores.size):
+            if ranked[other] and other != item and scores[other] >= scores[item]:
+                rank += 1
+                if rank > k:
+                    break
+        if rank <= k:
+            hits += 1.0
+            gain += 1.0 / np.log2(rank + 1.0)
+    for place in range(min(wanted.size, k)):
+        best += 1.0 / np.log2(place + 2.0)
+    return (1.0 if hits > 0 else 0.0), gain / best, hits / wanted.size

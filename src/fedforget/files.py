@@ -1,0 +1,61 @@
+"""Files that are either whole or not there, and a lock against two writers of one run folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedforget.errors import RunError
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write beside and rename: a reader, or a crash, sees the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder and its parents, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return path
+
+
+def cannot_write(path: Path, error: Exception) -> RunError:
+    """The error for a file that could not be written."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return RunError(
+        f"Cannot write {path}: {reason}.",
+        "Free some space or choose another folder. What was saved before is intact; the same command goes on from it.",
+    )
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, so that no second process trains or forgets in it. A killed holder lets go."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  (no such lock on Windows)
+        yield
+        return
+    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"Another process is writing to {folder}.", "Wait until it is done, or stop it first."
+            ) from error
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,30 @@
+"""Fed-LightGCN: one propagation layer on the device's own ego graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedforget.models.recommender import LocalModel, Recommender
+
+
+@dataclass(frozen=True)
+class LightGCN(Recommender):
+    """LightGCN on the graph that one device knows: its user and the items it touched.
+
+    There |N_u| is the number of the user's items and |N_v| is 1, so both directions of the only layer are scaled by
+    1 / sqrt(|N_u|). The final vectors are the mean of layers 0 and 1, the score their dot product.
+    """
+
+    name: ClassVar[str] = "lightgcn"
+
+    def logits(self, local: LocalModel, index: Tensor) -> Tensor:
+        """Score the items at these positions: u* · v*."""
+        scale = local.degree.clamp(min=1).rsqrt().unsqueeze(-1)
+        gathered = (local.own.unsqueeze(1) @ local.items).squeeze(1)
+        user = (local.user + scale * gathered) / 2
+        own = local.own.gather(1, index).unsqueeze(-1)
+        items = (local.rows(index) + own * (scale * local.user).unsqueeze(1)) / 2
+        return (items @ user.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,144 @@
+"""Recommender: what a model must say of itself so that a federation can train it.
+
+A model is a frozen dataclass: its fields are its settings and go into the run's ``config.toml``. It declares its
+parameters by name and shape and scores items with a **leading client axis**: a cohort is just a batch dimension, so
+one backward pass over the sum of the clients' losses gives every client its own gradient.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedforget import randomness
+from fedforget.errors import ConfigError, one_of
+from fedforget.models.parameters import Array, Layout, Public
+
+LOSSES = ["bce", "bpr"]
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """The parameters of C clients side by side, as one model sees them while it trains or scores.
+
+    ``private`` and ``dense`` hold tensors by name with a leading axis of length C; ``items`` is (C, R, dim), the rows
+    of the item table that each client uses; ``own`` is (C, R), 1 where the row is one of the client's own training
+    items, else 0; ``degree`` is (C,), how many of those a client has.
+    """
+
+    private: Mapping[str, Tensor]
+    items: Tensor
+    dense: Mapping[str, Tensor]
+    own: Tensor
+    degree: Tensor
+
+    @property
+    def user(self) -> Tensor:
+        """The user embeddings, (C, dim)."""
+        return self.private["user"]
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The item vectors at (C, B) positions of each client's own table, (C, B, dim)."""
+        return self.items.gather(1, index.unsqueeze(-1).expand(-1, -1, self.items.shape[-1]))
+
+
+@dataclass(frozen=True)
+class Recommender(ABC):
+    """The base of every model. A new one needs ``name`` and ``logits``; see ``examples/own_model.py``."""
+
+    dim: int = 64
+    init_std: float = 0.1
+    negatives: int = 1
+    loss: str = "bce"
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ConfigError(f"dim is {self.dim}.", "An embedding has at least one dimension; 64 is usual.")
+        if self.negatives < 1:
+            raise ConfigError(f"negatives is {self.negatives}.", "Draw at least one negative for each positive.")
+        if not self.init_std > 0:
+            raise ConfigError(f"init_std is {self.init_std}.", "Give a positive spread, such as 0.1.")
+        if self.loss not in LOSSES:
+            raise one_of("loss", self.loss, LOSSES)
+
+    @abstractmethod
+    def logits(self, local: LocalModel, index: Tensor) -> Tensor:
+        """The scores, before the sigmoid, of the items at (C, B) positions of each client's table: (C, B)."""
+
+    def dense_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Public tensors beside the item table. None by default."""
+        return {}
+
+    def private_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Private tensors. The user embedding must be there, first, with the shape of an item vector."""
+        return {"user": (self.dim,)}
+
+    def init_dense(self, name: str, out: Array, state: randomness.Stream) -> None:
+        """Fill one dense tensor before the first round. Normal by default."""
+        randomness.fill_normal(state, out.reshape(-1), self.init_std)
+
+    @cached_property
+    def dense_layout(self) -> Layout:
+        """Where the dense public tensors lie in their flat vector."""
+        return Layout(self.dense_shapes())
+
+    @cached_property
+    def private_layout(self) -> Layout:
+        """Where the private tensors lie in their flat vector."""
+        shapes = self.private_shapes()
+        if next(iter(shapes), None) != "user" or shapes["user"] != (self.dim,):
+            raise ConfigError(
+                f"{type(self).__name__} declares the private tensors {shapes}.",
+                f"The first must be 'user' with shape ({self.dim},): samplers measure distances to it.",
+            )
+        return Layout(shapes)
+
+    def init_public(self, n_items: int, seed: int) -> Public:
+        """The public parameters before the first round."""
+        state = randomness.stream(seed, randomness.INIT_PUBLIC, 0, np.uint64(0))
+        items = np.empty((n_items, self.dim), np.float32)
+        randomness.fill_normal(state, items.reshape(-1), self.init_std)
+        dense = np.empty(self.dense_layout.size, np.float32)
+        for name, tensor in self.dense_layout.views(dense).items():
+            self.init_dense(name, tensor, state)
+        return Public(items, dense, self.dense_layout)
+
+    def init_private(self, user_keys: NDArray[np.uint64], seed: int) -> Array:
+        """Each user's private parameters before its first round, one flat row a user."""
+        private = np.empty((user_keys.size, self.private_layout.size), np.float32)
+        randomness.fill_normal_by_user(seed, randomness.INIT_PRIVATE, user_keys, private, self.init_std)
+        return private
+
+    def local(self, private: Tensor, items: Tensor, dense: Tensor, own: Tensor) -> LocalModel:
+        """Name the parts of flat, stacked parameters; views only, so gradients flow back to the stacks."""
+        return LocalModel(self.private_layout.views(private), items, self.dense_layout.views(dense), own, own.sum(1))
+
+    def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
+        """The scores of all items for one user whose training items are given."""
+        own = torch.zeros(1, public.items.shape[0])
+        own[0, torch.from_numpy(own_items.astype(np.int64))] = 1
+        with torch.inference_mode():
+            local = self.local(
+                torch.from_numpy(private)[None],
+                torch.from_numpy(public.items)[None],
+                torch.from_numpy(public.dense)[None],
+                own,
+            )
+            every = torch.arange(public.items.shape[0])[None]
+            scores: Array = self.logits(local, every)[0].numpy()
+        return scores
+
+    def settings(self) -> dict[str, Any]:
+        """The model's name and settings, as written to ``config.toml``."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}}

@@ -1,0 +1,1 @@
+"""Server: everything that only ever sees updates."""

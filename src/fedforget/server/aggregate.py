@@ -1,0 +1,115 @@
+"""Aggregation: from the updates of a cohort to the step of the public parameters, and checks on what arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact, fast
+from fedforget.errors import one_of
+from fedforget.models import Public
+from fedforget.models.parameters import Array
+from fedforget.updates import Updates
+
+#: ``mean``: over the cohort, an item row that a client did not touch counting as zero (the paper's).
+#: ``touched``: each item row over the clients that touched it; other tensors over the cohort.
+#: ``weighted``: as ``mean``, each client weighing as much as it has interactions.
+RULES = ["mean", "touched", "weighted"]
+
+REASONS = {
+    1: "the update names an item that does not exist",
+    2: "the update holds NaN or infinity",
+    3: "the update names an item twice",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one round adds to the public parameters."""
+
+    items: Array
+    dense: Array
+
+    def apply(self, public: Public) -> Public:
+        """The public parameters after the step."""
+        return Public(public.items + self.items, public.dense + self.dense, public.layout)
+
+
+def screen(updates: Updates, public: Public) -> dict[int | str, str]:
+    """The users whose updates cannot be used, with the reason: nothing that arrives is trusted."""
+    bounds = updates.ptr
+    if (
+        updates.rows.shape != (updates.items.size, public.items.shape[1])
+        or updates.dense.shape != (len(updates), public.dense.size)
+        or updates.sizes.shape != (len(updates),)
+        or updates.losses.shape != (len(updates),)
+        or bounds.shape != (len(updates) + 1,)
+        or bounds[0] != 0
+        or bounds[-1] != updates.items.size
+        or (np.diff(bounds) < 0).any()
+    ):
+        return dict.fromkeys(updates.users, "the update does not have the shape of the model")
+    verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0])
+    return {user: REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}
+
+
+@fast
+def _zero_if_finite(values: Array) -> np.float32:
+    """The sum of 0 · x, which is 0 for finite x and NaN otherwise: one pass without a branch."""
+    total = np.float32(0)
+    for i in range(values.size):
+        total += values[i] * np.float32(0)
+    return total
+
+
+@exact
+def _screen(
+    ptr: NDArray[np.int64], items: NDArray[np.int32], rows: Array, dense: Array, n_items: int
+) -> NDArray[np.uint8]:
+    """0 for a sound update, else the number of the reason."""
+    verdicts = np.zeros(ptr.size - 1, np.uint8)
+    seen = np.full(n_items, -1, np.int32)
+    for c in range(ptr.size - 1):
+        for i in range(ptr[c], ptr[c + 1]):
+            if items[i] < 0 or items[i] >= n_items:
+                verdicts[c] = 1
+                break
+            if seen[items[i]] == c:
+                verdicts[c] = 3
+                break
+            seen[items[i]] = c
+        check = _zero_if_finite(rows[ptr[c] : ptr[c + 1]].reshape(-1)) + _zero_if_finite(dense[c])
+        if verdicts[c] == 0 and check != 0:
+            verdicts[c] = 2
+    return verdicts
+
+
+def aggregate(updates: Updates, public: Public, rule: str = "mean") -> Step:
+    """Combine the updates of a cohort, client after client, so that the result does not depend on who ran them."""
+    if rule not in RULES:
+        raise one_of("aggregation", rule, RULES)
+    sizes = updates.sizes.astype(np.float64) if rule == "weighted" else np.ones(len(updates))
+    weights = (sizes / max(sizes.sum(), 1.0)).astype(np.float32)
+    step = Step(np.zeros_like(public.items), np.zeros_like(public.dense))
+    touches = np.zeros(public.items.shape[0], np.int64)
+    _accumulate(updates.ptr, updates.items, updates.rows, updates.dense, weights, step.items, step.dense, touches)
+    if rule == "touched":
+        step.items[:] *= (len(updates) / np.maximum(touches, 1)).astype(np.float32)[:, None]
+    return step
+
+
+@exact
+def _accumulate(  # type: ignore[no-untyped-def]
+    ptr, items, rows, dense, weights, out_items, out_dense, touches
+) -> None:
+    for c in range(weights.size):
+        weight = weights[c]
+        for i in range(ptr[c], ptr[c + 1]):
+            target = out_items[items[i]]
+            touches[items[i]] += 1
+            for j in range(target.size):
+                target[j] += weight * rows[i, j]
+        for j in range(out_dense.size):
+            out_dense[j] += weight * dense[c, j]

@@ -1,0 +1,185 @@
+"""History: what the server remembers of a run, so that it can be continued and, later, rolled back.
+
+``history.sqlite`` holds
+
+    meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder
+    round(round INTEGER PRIMARY KEY, digest TEXT, loss REAL, seconds REAL)
+    participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok' or why there was no update
+
+and ``snapshots/NNNNNN.safetensors`` the public parameters after a round (000000: before the first). A round exists
+once its row is committed; its snapshot is written before that, so a crash leaves at most a file without a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedforget.database import open_database
+from fedforget.errors import RunError
+from fedforget.files import cannot_write, make_folder, write_file
+from fedforget.models import Layout, Public
+from fedforget.server.clients import UserId
+
+FORMAT = 1
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS round (
+    round INTEGER PRIMARY KEY, digest TEXT NOT NULL, loss REAL, seconds REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS participant (
+    round INTEGER NOT NULL, user NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (round, user)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One finished round: who took part, the mean loss they report (None if nobody did), how long it took."""
+
+    round: int
+    participants: Sequence[UserId]
+    loss: float | None
+    seconds: float
+    failures: Mapping[UserId, str] = field(default_factory=dict)
+
+
+class History:
+    """The rounds of one run, in a folder, or in memory when there is none.
+
+    ``snapshot_every`` thins the snapshots: the latest is always kept, and every so-many-th before it.
+    """
+
+    def __init__(self, folder: Path | None, layout: Layout, snapshot_every: int = 1) -> None:
+        self.folder = folder
+        self.layout = layout
+        self.snapshot_every = snapshot_every
+        self._in_memory: dict[int, Public] = {}
+        if folder is not None:
+            make_folder(folder / "snapshots")
+        self._db = _connect(folder)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._db.close()
+
+    @property
+    def last_round(self) -> int:
+        """The last finished round; 0 before the first, -1 before the initial parameters are stored."""
+        row = self._db.execute("SELECT MAX(round) FROM round").fetchone()
+        return -1 if row[0] is None else int(row[0])
+
+    def commit(self, record: RoundRecord, public: Public) -> None:
+        """Make a round part of the history."""
+        self._store(record.round, public)
+        outcomes = [(record.round, user, "ok") for user in record.participants]
+        outcomes += [(record.round, user, reason) for user, reason in record.failures.items()]
+        try:
+            with self._db:
+                self._db.execute(
+                    "INSERT INTO round VALUES (?, ?, ?, ?)",
+                    (record.round, public.digest, record.loss, record.seconds),
+                )
+                self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
+        except sqlite3.Error as error:
+            raise cannot_write((self.folder or Path()) / "history.sqlite", error) from error
+        self._thin(record.round - 1)
+
+    def record(self, round_: int) -> RoundRecord:
+        """What happened in a round."""
+        row = self._db.execute("SELECT loss, seconds FROM round WHERE round = ?", (round_,)).fetchone()
+        if row is None:
+            raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
+        outcomes = self._db.execute(
+            "SELECT user, outcome FROM participant WHERE round = ? ORDER BY user", (round_,)
+        ).fetchall()
+        return RoundRecord(
+            round_,
+            [user for user, outcome in outcomes if outcome == "ok"],
+            row[0],
+            row[1],
+            {user: outcome for user, outcome in outcomes if outcome != "ok"},
+        )
+
+    def snapshot(self, round_: int) -> Public:
+        """The public parameters after a round, checked against the digest stored with it."""
+        row = self._db.execute("SELECT digest FROM round WHERE round = ?", (round_,)).fetchone()
+        if row is None:
+            raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
+        if self.folder is None and round_ in self._in_memory:
+            return self._in_memory[round_]
+        if round_ not in self.usable_rounds():
+            raise RunError(
+                f"There is no snapshot of round {round_}.",
+                f"Snapshots are thinned by snapshot_every, here {self.snapshot_every}; set it to 1 to keep them all.",
+            )
+        path = self._path(round_)
+        try:
+            public = Public.from_file(path, self.layout)
+        except Exception as error:  # safetensors raises its own type for a damaged file
+            raise self._damaged(path, str(error)) from error
+        if public.digest != row[0]:
+            raise self._damaged(path, "its content does not match the digest in history.sqlite")
+        return public
+
+    def forget_after(self, round_: int) -> None:
+        """Drop every round after this one, and whatever files a crash left behind."""
+        with self._db:
+            self._db.execute("DELETE FROM participant WHERE round > ?", (round_,))
+            self._db.execute("DELETE FROM round WHERE round > ?", (round_,))
+        if self.folder is None:
+            self._in_memory = {kept: public for kept, public in self._in_memory.items() if kept <= round_}
+            return
+        wanted = {self._path(kept) for kept in range(round_ + 1) if self._keeps(kept) or kept == round_}
+        for path in (self.folder / "snapshots").iterdir():
+            if path not in wanted:
+                path.unlink()
+
+    def usable_rounds(self) -> list[int]:
+        """The rounds whose snapshot is there, latest first: where a damaged run can be taken up again."""
+        rounds = [int(row[0]) for row in self._db.execute("SELECT round FROM round ORDER BY round DESC")]
+        if self.folder is None:
+            return [round_ for round_ in rounds if round_ in self._in_memory]
+        return [round_ for round_ in rounds if self._path(round_).exists()]
+
+    def _store(self, round_: int, public: Public) -> None:
+        if self.folder is None:
+            self._in_memory[round_] = public
+        else:
+            write_file(self._path(round_), public.to_bytes())
+
+    def _keeps(self, round_: int) -> bool:
+        return round_ % self.snapshot_every == 0
+
+    def _thin(self, round_: int) -> None:
+        if round_ > 0 and not self._keeps(round_):
+            self._in_memory.pop(round_, None)
+            if self.folder is not None:
+                self._path(round_).unlink(missing_ok=True)
+
+    def _path(self, round_: int) -> Path:
+        assert self.folder is not None
+        return self.folder / "snapshots" / f"{round_:06d}.safetensors"
+
+    def _damaged(self, path: Path, reason: str) -> RunError:
+        return RunError(
+            f"The snapshot {path} is damaged: {reason}.",
+            "Remove that file and open the run again: it goes on from the snapshot before it.",
+        )
+
+
+def _connect(folder: Path | None) -> sqlite3.Connection:
+    path = None if folder is None else folder / "history.sqlite"
+    db = open_database(path, SCHEMA)
+    with db:
+        db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
+    found = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()[0]
+    if found != str(FORMAT):
+        raise RunError(
+            f"{path} has format {found}; this version of fedforget reads format {FORMAT}.",
+            "Use the version of fedforget that wrote it, or start a new run in another folder.",
+        )
+    return db

@@ -1,0 +1,56 @@
+"""Roster: who may take part, from which round on, and who is drawn for a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget import randomness
+from fedforget.errors import ConfigError
+from fedforget.server.clients import UserId
+
+
+class Roster:
+    """The users of a federation and the round in which each joins (the first by default)."""
+
+    def __init__(self, users: Sequence[UserId], joins: Mapping[UserId, int] | None = None) -> None:
+        self.users = list(users)
+        self.first_round = np.ones(len(self.users), np.int64)
+        places = {user: place for place, user in enumerate(self.users)}
+        for user, round_ in (joins or {}).items():
+            if user not in places:
+                raise ConfigError(f"User {user!r} is to join but is not in the data.", "Check the id and its type.")
+            if round_ < 1:
+                raise ConfigError(f"User {user!r} is to join in round {round_}.", "Rounds are counted from 1.")
+            self.first_round[places[user]] = round_
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """The key of each user's random draws."""
+        return np.array([randomness.user_key(user) for user in self.users], np.uint64)
+
+    def cohort(self, round_: int, fraction: float, seed: int) -> list[UserId]:
+        """Draw the users of a round: this share of those who have joined, at least one.
+
+        Every user draws a keyed lot and the lowest lots win, so who else is in the roster changes how many win but
+        never their order. Users come back in the roster's order.
+        """
+        lots = randomness.priorities(seed, randomness.COHORT, round_, self.keys)
+        joined = self.first_round <= round_
+        n_joined = int(np.count_nonzero(joined))
+        if n_joined == 0:
+            return []
+        size = max(1, int(fraction * n_joined + 0.5))
+        low = np.flatnonzero(joined & (lots <= _generous_limit(size / n_joined)))
+        if low.size < size:
+            low = np.flatnonzero(joined)
+        winners = low[np.argsort(lots[low], kind="stable")[:size]]
+        return [self.users[place] for place in np.sort(winners)]
+
+
+def _generous_limit(share: float) -> np.uint64:
+    """A lot that about twice this share of users falls below: only those need sorting, not all of them."""
+    return np.uint64(min(2 * share + 1e-4, 1.0) * (2**64 - 2**11))

@@ -1,0 +1,122 @@
+"""Settings: everything that decides a run's result, as written to its ``config.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from fedforget.device.sampling import Sampler
+from fedforget.device.training import LocalTraining
+from fedforget.errors import ConfigError, RunError
+from fedforget.files import write_file
+from fedforget.models import MODELS, Recommender, build_model
+from fedforget.server.rounds import Protocol
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Model, sampler, local training, protocol and seed of a run, and which data it was made for.
+
+    ``data`` holds the digest of the training interactions and, if they came from a named set or a file, how to load
+    and split them again. ``joins`` names the users who join after the first round.
+    """
+
+    model: Recommender
+    sampler: Sampler = field(default_factory=Sampler)
+    training: LocalTraining = field(default_factory=LocalTraining)
+    protocol: Protocol = field(default_factory=Protocol)
+    seed: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+    joins: Mapping[int | str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed is {self.seed}.", "Give a whole number from 0 to 2^63 - 1.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested tables, for TOML."""
+        return {
+            "format": FORMAT,
+            "seed": self.seed,
+            "model": self.model.settings(),
+            "sampler": asdict(self.sampler),
+            "training": asdict(self.training),
+            "protocol": asdict(self.protocol),
+            "data": dict(self.data),
+            "joins": [{"user": user, "round": round_} for user, round_ in self.joins.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], model: Recommender | None = None) -> Self:
+        """From nested tables. A model that is not built in must be passed in."""
+        model_settings = dict(values["model"])
+        name = model_settings.pop("name")
+        if model is None:
+            if name not in MODELS:
+                raise RunError(
+                    f"The run was made with model {name!r}, which is not built in.",
+                    "Open it from Python and pass the model: Federation.open(path, model=...).",
+                )
+            model = build_model(name, **model_settings)
+        return cls(
+            model=model,
+            sampler=Sampler(**values["sampler"]),
+            training=LocalTraining(**values["training"]),
+            protocol=Protocol(**values["protocol"]),
+            seed=values["seed"],
+            data=values["data"],
+            joins={entry["user"]: entry["round"] for entry in values["joins"]},
+        )
+
+    def save(self, path: Path) -> None:
+        """Write as TOML."""
+        write_file(path, tomli_w.dumps(self.to_dict()).encode())
+
+    @classmethod
+    def load(cls, path: Path, model: Recommender | None = None) -> Self:
+        """Read from TOML, naming what is wrong with it."""
+        values = read_config(path)
+        try:
+            return cls.from_dict(values, model)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} cannot be understood: {error}.", "Restore it or start a new run.") from error
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The tables of a ``config.toml`` of the format that this version reads."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{path.parent} is not a run folder: it has no config.toml.",
+            "Make one with: fedforget train ml-100k --out FOLDER.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{path} cannot be read: {error}.", "Restore it or start a new run in another folder."
+        ) from error
+    if values.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has format {values.get('format')!r}; this version of fedforget reads format {FORMAT}.",
+            "Use the version of fedforget that wrote it, or start a new run in another folder.",
+        )
+    return values
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
+    """The first setting in which two configurations differ, with both values; None if they agree."""
+    for name in sorted({*old, *new}):
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if found := first_difference(a, b, f"{prefix}{name}."):
+                return found
+        elif a != b:
+            return f"{prefix}{name} is {a!r} there, {b!r} here"
+    return None

@@ -1,0 +1,134 @@
+"""Killed at any point, resumed, equal to the unbroken run. The kills are real: SIGKILL to a real process."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import random
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedforget as ff
+
+ROUNDS = 12
+#: The functions through which a run folder changes.
+PLACES = [
+    ("fedforget.server.history", "", "write_file"),
+    ("fedforget.server.history", "History", "commit"),
+    ("fedforget.server.history", "History", "_thin"),
+    ("fedforget.device.log.sqlite", "SqliteLog", "append"),
+    ("fedforget.server.metrics", "MetricsFile", "append"),
+    ("fedforget.settings", "Settings", "save"),
+    ("pathlib", "Path", "replace"),
+]
+#: Forks from a process that has imported everything and started no thread.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.test_crash"])
+
+
+def build(path: Path | None) -> ff.Federation:
+    return ff.Federation(
+        ff.synthetic(users=50, items=60, mean_items=12, seed=2), ff.LightGCN(dim=8), seed=3, path=path,
+        training=ff.LocalTraining(epochs=2, batch=16), protocol=ff.Protocol(fraction=0.2, snapshot_every=3),
+    )  # fmt: skip
+
+
+def train(run: Path) -> None:
+    build(run).fit(rounds=ROUNDS)
+
+
+def train_and_die(run: Path, module: str, owner: str, name: str, when: str, n: int) -> None:
+    """Train, but be killed right before or after the n-th call of a function."""
+    holder: Any = importlib.import_module(module)
+    holder = getattr(holder, owner) if owner else holder
+    original: Callable[..., object] = getattr(holder, name)
+    calls = 0
+
+    def dying(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == n and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if calls == n:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, dying)
+    train(run)
+
+
+def train_on_a_full_disk(run: Path, limit: int, answer: Any) -> None:
+    """A real limit of the operating system on the size of files stands in for the full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        train(run)
+    except ff.FedForgetError as error:
+        answer.send(f"{type(error).__name__}: {error}")
+
+
+@pytest.fixture(scope="module")
+def unbroken() -> ff.Federation:
+    return build(None).fit(rounds=ROUNDS)
+
+
+def check_equal(run: Path, unbroken: ff.Federation) -> None:
+    resumed = build(run).fit(rounds=ROUNDS)
+    assert resumed.rounds == ROUNDS
+    assert resumed.public.digest == unbroken.public.digest
+    for user in resumed.train.user_ids.tolist():
+        np.testing.assert_array_equal(resumed.devices.private(user), unbroken.devices.private(user))
+    kept = sorted(path.name for path in (run / "snapshots").iterdir())
+    assert kept == [f"{round_:06d}.safetensors" for round_ in (0, 3, 6, 9, 12)]
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == ROUNDS
+    resumed.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("module", "owner", "name"), PLACES, ids=[place[2] for place in PLACES])
+def test_killed_around_each_write(
+    module: str, owner: str, name: str, when: str, tmp_path: Path, unbroken: ff.Federation
+) -> None:
+    for n in (1,) if name == "save" else (1, 2, 7):
+        run = tmp_path / str(n)
+        process = processes.Process(target=train_and_die, args=(run, module, owner, name, when, n))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        check_equal(run, unbroken)
+
+
+def test_killed_again_and_again_at_random_times(tmp_path: Path, unbroken: ff.Federation) -> None:
+    run, dice, kills = tmp_path / "run", random.Random(0), 0
+    for _ in range(20):
+        process = processes.Process(target=train, args=(run,))
+        process.start()
+        process.join(dice.uniform(0.02, 0.5))
+        if process.is_alive():
+            process.kill()
+            kills += 1
+            process.join()
+    assert kills >= 3
+    check_equal(run, unbroken)
+
+
+@pytest.mark.parametrize("limit", [1_000, 5_000, 20_000, 60_000])
+def test_disk_full_while_writing_loses_nothing(limit: int, tmp_path: Path, unbroken: ff.Federation) -> None:
+    run = tmp_path / "run"
+    receiver, sender = processes.Pipe(duplex=False)
+    process = processes.Process(target=train_on_a_full_disk, args=(run, limit, sender))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert receiver.poll(), "training did not fail"
+    assert receiver.recv().startswith("RunError: Cannot")
+    check_equal(run, unbroken)
