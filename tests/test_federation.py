@@ -186,7 +186,7 @@ class TestRefused:
         assert fed.fit(rounds=1).rounds == 1
 
     def test_users_without_training_items(self, board: ff.Interactions) -> None:
-        train, test = board.split()
+        train = board.split()[0]
         empty = ff.Interactions(train.user_ids, train.item_ids, np.zeros_like(train.indptr), train.indices[:0])
         with pytest.raises(ff.ConfigError, match="no training interactions"):
             build(empty)

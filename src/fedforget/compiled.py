@@ -1,28 +1,56 @@
 """How this package compiles its inner loops, decided once.
 
-Both decorators release the interpreter lock, so that worker threads run side by side, and cache the machine code
-on disk, so that only the first run after an installation waits for the compiler. Division follows IEEE rules
+Both decorators release the interpreter lock, so that worker threads run side by side, and cache the machine code on
+disk, so that only the first run after an installation waits for the compiler. Division follows IEEE rules
 (``error_model="numpy"``): a check for zero in every division would keep loops from being vectorised.
+
+Numba's cache notices a change of the file a function stands in, but not of what it calls elsewhere. So each version of
+the package's sources gets a cache folder of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import njit
+import numba
+import platformdirs
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_exact: Any = njit(cache=True, nogil=True, error_model="numpy")
-_fast: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"})
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_config: Any = numba.config
+_REORDERED = {"contract", "reassoc", "nsz", "arcp"}
+
+
+def _cache_folder() -> str:
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    root = _config.CACHE_DIR or platformdirs.user_cache_path("fedforget") / "kernels"
+    return str(Path(root) / digest.hexdigest()[:16])
+
+
+_CACHE = _cache_folder()
+
+
+def _compile(function: F, **options: Any) -> F:
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = _CACHE
+    try:
+        compiled: F = numba.njit(**_OPTIONS, **options)(function)
+    finally:
+        _config.CACHE_DIR = before
+    return compiled
 
 
 def exact(function: F) -> F:
     """Compile with IEEE arithmetic in the order written."""
-    return _exact(function)  # type: ignore[no-any-return]
+    return _compile(function)
 
 
 def fast(function: F) -> F:
     """Compile allowing sums to be reordered, so that reductions use vector registers; NaN and infinity stay."""
-    return _fast(function)  # type: ignore[no-any-return]
+    return _compile(function, fastmath=_REORDERED)

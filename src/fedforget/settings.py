@@ -44,13 +44,16 @@ class Settings:
         """As nested tables, for TOML."""
         return {
             "format": FORMAT,
-            "seed": self.seed,
+            "seed": int(self.seed),
             "model": self.model.settings(),
             "sampler": asdict(self.sampler),
             "training": asdict(self.training),
             "protocol": asdict(self.protocol),
             "data": dict(self.data),
-            "joins": [{"user": user, "round": round_} for user, round_ in self.joins.items()],
+            "joins": [
+                {"user": user if isinstance(user, str) else int(user), "round": int(round_)}
+                for user, round_ in self.joins.items()
+            ],
         }
 
     @classmethod

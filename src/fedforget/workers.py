@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from fedforget.errors import ConfigError
 
 #: Parts a worker gets to choose from: enough to even out clients of different size, few enough to stay cheap.
-PARTS_PER_WORKER = 8
+PARTS_PER_WORKER = 32
 
 
 @cache

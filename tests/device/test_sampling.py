@@ -235,7 +235,7 @@ def test_pairs_set_an_own_item_against_another_until_all_are_used(cohort, sample
         assert set(rows[left].tolist()) == set(own)
         assert not set(rows[right].tolist()) & set(own)
         assert set(right.tolist()) == set(draws.tolist())
-        # Both sides go round: no positive, and no draw, is used twice more often than another.
+        # Both sides go round, so that uses differ by one at most.
         uses = Counter(left.tolist())
         assert max(uses.values()) - min(uses.values()) <= 1
         assert Counter(right.tolist()) == Counter(draws[np.arange(right.size) % draws.size].tolist())

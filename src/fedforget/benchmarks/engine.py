@@ -44,7 +44,9 @@ def bench_model(train: Interactions, model: Recommender, *, quick: bool) -> dict
     plain = Federation(train, model, compute=Compute(trainer="plain", workers=1))
     fast.fit(rounds=1)  # compiles
     cores = fast.devices.workers.count
-    fast_seconds, plain_seconds, rates, peaks = [], [], [], []
+    fast_seconds: list[float] = []
+    plain_seconds: list[float] = []
+    rates, peaks = [], []
     for _ in range(1 if quick else 3):
         peaks.append(machine.peak_gflops(cores))
         for _ in range(2 if quick else 4):

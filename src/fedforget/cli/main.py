@@ -62,10 +62,7 @@ def run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        _tell(
-            f"Something unexpected went wrong: {type(error).__name__}: {error}",
-            "Run again with --debug before the command.",
-        )
+        _tell(f"Unexpected {type(error).__name__}: {error}", "For the traceback: fedforget --debug COMMAND ...")
         _end(70, error)
 
 

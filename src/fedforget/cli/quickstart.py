@@ -14,10 +14,11 @@ from fedforget.cli.data import AsJson, Folder
 from fedforget.data import Interactions, load
 from fedforget.errors import DataError
 from fedforget.evaluation import Ranking, evaluate
+from fedforget.evaluation.ranking import Scorer
 from fedforget.federation import Federation
 from fedforget.models import LightGCN
 
-SYNTHETIC = {"users": 1000, "items": 1500, "mean_items": 60.0}
+SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
 
 
 def quickstart(
@@ -37,21 +38,17 @@ def quickstart(
     workers = fed.devices.workers
     untrained = fed.model.init_public(train.n_items, seed=0)
     private = fed.model.init_private(train.user_keys, seed=0)
-    rows = {
-        "untrained": evaluate(
-            lambda user: fed.model.score(private[user], untrained, train.items_of(user)),
-            train,
-            test,
-            Ranking(),
-            workers,
-        ),
-        "most popular": evaluate(lambda _: _popularity(train), train, test, Ranking(), workers),
+    popularity = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
+    scorers: dict[str, Scorer] = {
+        "untrained": lambda user: fed.model.score(private[user], untrained, train.items_of(user)),
+        "most popular": lambda _: popularity,
     }
+    rows = {label: evaluate(score, train, test, Ranking(), workers) for label, score in scorers.items()}
     before = fed.rounds
     with show.rounds_bar(before, rounds, quiet=as_json) as on_round:
         fed.fit(rounds=rounds, on_round=on_round)
     seconds = time.perf_counter() - started
-    rows[f"Fed-LightGCN, {fed.rounds} rounds"] = fed.evaluate(test)
+    rows["Fed-LightGCN"] = fed.evaluate(test)
     user = train.user_ids.tolist()[0]
     if as_json:
         show.print_json(
@@ -78,7 +75,3 @@ def _data(folder: Path | None) -> tuple[Interactions, dict[str, Any]]:
     except DataError as error:
         show.notes.print(f"[yellow]MovieLens-100k is out of reach, so made-up data takes its place.[/] {error.problem}")
         return load("synthetic", **SYNTHETIC), {"name": "synthetic", "options": SYNTHETIC}
-
-
-def _popularity(train: Interactions) -> Any:
-    return np.bincount(train.indices, minlength=train.n_items).astype(np.float32)

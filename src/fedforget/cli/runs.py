@@ -22,7 +22,7 @@ from fedforget.server.aggregate import RULES
 from fedforget.server.rounds import Protocol
 
 Run = Annotated[Path, typer.Argument(help="The run folder.")]
-K = Annotated[int, typer.Option(help="The length of the list.")]
+K = Annotated[int, typer.Option("--k", "-k", help="The length of the list.")]
 Workers = Annotated[int | None, typer.Option(help="Worker threads; all cores if not given.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedforget import randomness
 from fedforget.compiled import exact, fast
-from fedforget.device.kernels.adam import adam, step_scales
+from fedforget.device.kernels.adam import adam, all_scales
 from fedforget.models.parameters import Array
 
 _HALF = np.float32(0.5)
@@ -96,7 +96,9 @@ def train_client(
     m_user, v_user = np.zeros_like(user), np.zeros_like(user)
     star, g_star = np.empty(dim, np.float32), np.zeros(dim, np.float32)
     scale = np.float32(1.0 / np.sqrt(max(n_own, 1)))
+    flat = (table.reshape(-1), g_table.reshape(-1), m_table.reshape(-1), v_table.reshape(-1))
     order = np.arange(left.size).astype(np.int32)
+    scales = all_scales(epochs * -(-left.size // batch), lr)
     step = 0
     last = np.float64(0)
     for _ in range(epochs):
@@ -127,11 +129,13 @@ def train_client(
                 spread_to_own(g_table, n_own, _HALF * scale, g_star)
             else:
                 add_scaled(g_user, _ONE, g_star)
-            g_star[:] = _ZERO
             step += 1
-            length, root = step_scales(step, lr)
-            adam(table.reshape(-1), g_table.reshape(-1), m_table.reshape(-1), v_table.reshape(-1), length, root)
-            adam(user, g_user, m_user, v_user, length, root)
+            length, root = scales[step - 1, 0], scales[step - 1, 1]
+            adam(flat[0], flat[1], flat[2], flat[3], 0, table.size, 0, length, root)
+            adam(user, g_user, m_user, v_user, 0, dim, 0, length, root)
+            g_table[:] = _ZERO
+            g_user[:] = _ZERO
+            g_star[:] = _ZERO
     return last / max(order.size, 1)
 
 

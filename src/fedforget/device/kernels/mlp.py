@@ -1,7 +1,7 @@
 """The kernel of NCF: three hidden layers, trained one client at a time so that weights and moments stay in cache.
 
-Matrix products go to BLAS (one thread each); the loops between them are small functions of their own, because the
-compiler vectorises those reliably and one large function not at all (measured: a third of the time was lost there).
+Activations are kept one feature a row, one sample a column (``x[feature, sample]``): then every product of the forward
+and backward pass reads its right factor along rows, and only the gradients need a transposed copy.
 """
 
 from __future__ import annotations
@@ -10,120 +10,128 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget import randomness
-from fedforget.compiled import exact, fast
-from fedforget.device.kernels.adam import adam, step_scales
-from fedforget.device.kernels.dot import add_scaled, dot, logit_gradient
+from fedforget.compiled import exact
+from fedforget.device.kernels.activations import (
+    add_bias_relu,
+    losses,
+    output_backward,
+    output_logits,
+    relu_backward,
+    user_half,
+)
+from fedforget.device.kernels.adam import adam, all_scales
+from fedforget.device.kernels.dot import dot
+from fedforget.device.kernels.layers import Hidden, Layers, hidden, layers, pack_difference, padded_size, unpack
+from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
+from fedforget.device.kernels.rows import catch_up, gather, step_rows
 from fedforget.models.parameters import Array
 
+#: Rows of a weight matrix that are stepped at once, so that their gradient never leaves the innermost cache: a
+#: multiple of the tile's six.
+STRIP = 24
+
 _ZERO = np.float32(0)
-_ONE = np.float32(1)
-
-
-@fast
-def gather(table: Array, left: NDArray[np.int32], order: NDArray[np.int32], out: Array) -> None:
-    """The item vectors of a batch."""
-    for i in range(order.size):
-        row = left[order[i]]
-        for j in range(out.shape[1]):
-            out[i, j] = table[row, j]
-
-
-@fast
-def scatter_add(g_table: Array, left: NDArray[np.int32], order: NDArray[np.int32], g: Array) -> None:
-    """Add the gradients of a batch to the rows they belong to."""
-    for i in range(order.size):
-        add_scaled(g_table[left[order[i]]], _ONE, g[i])
-
-
-@fast
-def user_half(user: Array, weight: Array, bias: Array, out: Array) -> None:
-    """The user's half of the first layer, the same for a whole batch: bias + u · W."""
-    out[:] = bias
-    for k in range(user.size):
-        add_scaled(out, user[k], weight[k])
-
-
-@fast
-def user_half_backward(user: Array, weight: Array, g_bias: Array, g_weight: Array, g_user: Array) -> None:
-    """Gradients through the user's half, from the summed gradient of the first layer."""
-    for k in range(user.size):
-        g_user[k] = dot(g_bias, weight[k])
-        for j in range(g_bias.size):
-            g_weight[k, j] = user[k] * g_bias[j]
-
-
-@fast
-def add_bias_relu(x: Array, bias: Array) -> None:
-    """x = max(x + bias, 0), row by row."""
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            x[i, j] = max(x[i, j] + bias[j], _ZERO)
-
-
-@fast
-def relu_backward(g: Array, x: Array, g_bias: Array) -> None:
-    """Let the gradient through where the unit was on; sum it into the bias's."""
-    g_bias[:] = _ZERO
-    for i in range(g.shape[0]):
-        for j in range(g.shape[1]):
-            passed = g[i, j] if x[i, j] > _ZERO else _ZERO
-            g[i, j] = passed
-            g_bias[j] += passed
-
-
-@fast
-def output_backward(g: np.float32, x: Array, weight: Array, g_weight: Array, g_x: Array) -> None:
-    """One sample's gradient through the output unit."""
-    for j in range(x.size):
-        g_weight[j] += g * x[j]
-        g_x[j] = g * weight[j]
 
 
 @exact
-def output_layer(
-    x: Array, weight: Array, bias: Array, left: NDArray[np.int32], order: NDArray[np.int32], n_own: int,
-    g_weight: Array, g_bias: Array, g_x: Array,
-) -> np.float64:  # fmt: skip
-    """Logits, losses and their gradients for a batch; returns the summed loss."""
-    g_weight[:] = _ZERO
-    g_bias[0] = _ZERO
-    share = _ONE / np.float32(order.size)
-    total = np.float64(0)
-    for i in range(order.size):
-        target = _ONE if left[order[i]] < n_own else _ZERO
-        loss, g = logit_gradient(dot(x[i], weight) + bias[0], target)
-        total += np.float64(loss)
-        g_bias[0] += g * share
-        output_backward(g * share, x[i], weight, g_weight, g_x[i])
-    return total
+def forward(table: Array, user: Array, w: Layers, x: Hidden, rows: NDArray[np.int32], turned: Array) -> None:
+    """The activations of a batch."""
+    w1v, w1u, b1, w2, b2, w3, b3, _, _ = w
+    x0, x1, x2, x3, of_user = x
+    width = padded_width(rows.size)
+    gather(table, rows, turned, x0)
+    user_half(user, w1u[:, : b1.size], b1, of_user[0, : b1.size])
+    product(w1v, True, x0, x1, b1.size, width, user.size)
+    add_bias_relu(x1[: b1.size], of_user[0], width)
+    product(w2, True, x1, x2, b2.size, width, b1.size)
+    add_bias_relu(x2[: b2.size], b2, width)
+    product(w3, True, x2, x3, b3.size, width, b2.size)
+    add_bias_relu(x3[: b3.size], b3, width)
+
+
+@exact
+def backward(
+    user: Array, w: Layers, m: Layers, v: Layers, x: Hidden, d: Hidden, g_logits: Array, g_bias: np.float32,
+    g_user: Array, turned: Array, strip: Array, n: int, length: np.float32, root: np.float32,
+) -> None:  # fmt: skip
+    """Step every layer, from the last to the first; ``d`` gets the gradients of the activations."""
+    w1v, w1u, b1, w2, b2, w3, b3, wo, bo = w
+    m1v, m1u, mb1, m2, mb2, m3, mb3, mo, mbo = m
+    v1v, v1u, vb1, v2, vb2, v3, vb3, vo, vbo = v
+    x0, x1, x2, x3, _ = x
+    d0, d1, d2, d3, small = d
+    width = g_logits.size
+    gb1, gb2, gb3 = small[0, : b1.size], small[1, : b2.size], small[2, : b3.size]
+    go, gbo = small[3, : b3.size], small[4, :1]
+
+    output_backward(g_logits, x3[: b3.size], wo, go, d3)
+    gbo[0] = g_bias
+    adam(wo, go, mo, vo, 0, wo.size, 0, length, root)
+    adam(bo, gbo, mbo, vbo, 0, 1, 0, length, root)
+    for x_in, d_in, x_out, d_out, weight, m_weight, v_weight, bias, g_b, m_b, v_b in (
+        (x2, d2, x3, d3, w3, m3, v3, b3, gb3, mb3, vb3),
+        (x1, d1, x2, d2, w2, m2, v2, b2, gb2, mb2, vb2),
+        (x0, d0, x1, d1, w1v, m1v, v1v, b1, gb1, mb1, vb1),
+    ):
+        relu_backward(d_out[: bias.size], x_out[: bias.size], g_b, width)
+        columns = turned[: width * weight.shape[1]].reshape(width, weight.shape[1])
+        transpose(d_out, columns, weight.shape[1], width)
+        backward_layer(x_in, d_in, d_out, columns, weight, m_weight, v_weight, bias.size, width, n, strip, length, root)
+        adam(bias, g_b, m_b, v_b, 0, bias.size, 0, length, root)
+    step_user_half(user, gb1, w1u, m1u, v1u, g_user, strip[: w1u.shape[1]], length, root)
+
+
+@exact
+def backward_layer(
+    x_in: Array, d_in: Array, d_out: Array, columns: Array, w: Array, m: Array, v: Array, outputs: int, width: int,
+    n: int, strip: Array, length: np.float32, root: np.float32,
+) -> None:  # fmt: skip
+    """Pass the gradient back through a layer and step its weights, a strip of rows at a time.
+
+    A strip's weights are read once for both. ``columns`` is ``d_out`` transposed, of which the first n rows count.
+    """
+    flat_w, flat_m, flat_v = w.reshape(-1), m.reshape(-1), v.reshape(-1)
+    for start in range(0, w.shape[0], STRIP):
+        rows = min(STRIP, w.shape[0] - start)
+        product(w[start:], False, d_out, d_in[start:], rows, width, outputs)
+        g = strip[: rows * w.shape[1]].reshape(rows, w.shape[1])
+        product(x_in[start:], False, columns, g, rows, w.shape[1], n)
+        place = start * w.shape[1]
+        adam(flat_w, strip, flat_m, flat_v, place, place + g.size, 0, length, root)
+
+
+@exact
+def step_user_half(
+    user: Array, g_bias: Array, w: Array, m: Array, v: Array, g_user: Array, row: Array, length: np.float32,
+    root: np.float32,
+) -> None:  # fmt: skip
+    """Step the user's half of the first layer: its gradient is the outer product of the user and ``g_bias``."""
+    width = w.shape[1]
+    flat_w, flat_m, flat_v = w.reshape(-1), m.reshape(-1), v.reshape(-1)
+    row[:] = _ZERO
+    for k in range(user.size):
+        g_user[k] = dot(g_bias, w[k, : g_bias.size])
+        for j in range(g_bias.size):
+            row[j] = user[k] * g_bias[j]
+        adam(flat_w, row, flat_m, flat_v, k * width, (k + 1) * width, 0, length, root)
 
 
 @exact
 def train_client(
-    table: Array, user: Array, dense: Array, widths: tuple[int, int, int], n_own: int, left: NDArray[np.int32],
-    epochs: int, batch: int, lr: float, state: randomness.Stream,
+    table: Array, user: Array, w: Layers, m: Layers, v: Layers, widths: tuple[int, int, int], n_own: int,
+    left: NDArray[np.int32], epochs: int, batch: int, lr: float, state: randomness.Stream,
 ) -> np.float64:  # fmt: skip
-    """Train one client in place; return its mean loss over the last epoch."""
+    """Train one client in place, with moments that start at zero; return its mean loss over the last epoch."""
+    columns = padded_width(batch)
+    x, d = hidden(user.size, widths, columns), hidden(user.size, widths, columns)
+    turned = aligned(1, columns * padded_width(max(user.size, max(widths))))[0]
+    strip = aligned(1, STRIP * padded_width(max(widths)))[0]
+    logits, g_logits = np.empty(columns, np.float32), np.empty(columns, np.float32)
     dim = user.size
-    h1, h2, h3 = widths
-    g = np.zeros_like(dense)
-    c0, c1 = dim * h1, 2 * dim * h1
-    c2, c3 = c1 + h1, c1 + h1 + h1 * h2
-    c4, c5 = c3 + h2, c3 + h2 + h2 * h3
-    c6, c7 = c5 + h3, c5 + 2 * h3
-    w1v, w1u, b1 = dense[:c0].reshape(dim, h1), dense[c0:c1].reshape(dim, h1), dense[c1:c2]
-    g1v, g1u, gb1 = g[:c0].reshape(dim, h1), g[c0:c1].reshape(dim, h1), g[c1:c2]
-    w2, b2, w3, b3 = dense[c2:c3].reshape(h1, h2), dense[c3:c4], dense[c4:c5].reshape(h2, h3), dense[c5:c6]
-    g2, gb2, g3, gb3 = g[c2:c3].reshape(h1, h2), g[c3:c4], g[c4:c5].reshape(h2, h3), g[c5:c6]
-    wo, bo, go, gbo = dense[c6:c7], dense[c7:], g[c6:c7], g[c7:]
-    m_dense, v_dense = np.zeros_like(dense), np.zeros_like(dense)
-    g_table, m_table, v_table = np.zeros_like(table), np.zeros_like(table), np.zeros_like(table)
+    learned = (table.reshape(-1), np.zeros(table.size, np.float32), np.zeros(table.size, np.float32))
+    done, first = np.zeros(table.shape[0], np.int64), np.empty(table.shape[0], np.int64)
+    scales = all_scales(epochs * -(-left.size // batch), lr)
     g_user, m_user, v_user = np.zeros_like(user), np.zeros_like(user), np.zeros_like(user)
-    of_user = np.empty(h1, np.float32)
-    x0, d0 = np.empty((batch, dim), np.float32), np.empty((batch, dim), np.float32)
-    x1, d1 = np.empty((batch, h1), np.float32), np.empty((batch, h1), np.float32)
-    x2, d2 = np.empty((batch, h2), np.float32), np.empty((batch, h2), np.float32)
-    x3, d3 = np.empty((batch, h3), np.float32), np.empty((batch, h3), np.float32)
     order = np.arange(left.size).astype(np.int32)
     step = 0
     last = np.float64(0)
@@ -131,38 +139,19 @@ def train_client(
         randomness.shuffle(state, order)
         last = np.float64(0)
         for start in range(0, order.size, batch):
-            chosen = order[start : start + batch]
-            n = chosen.size
-            a0, a1, a2, a3 = x0[:n], x1[:n], x2[:n], x3[:n]
-            e0, e1, e2, e3 = d0[:n], d1[:n], d2[:n], d3[:n]
-
-            gather(table, left, chosen, a0)
-            user_half(user, w1u, b1, of_user)
-            np.dot(a0, w1v, a1)
-            add_bias_relu(a1, of_user)
-            np.dot(a1, w2, a2)
-            add_bias_relu(a2, b2)
-            np.dot(a2, w3, a3)
-            add_bias_relu(a3, b3)
-            last += output_layer(a3, wo, bo, left, chosen, n_own, go, gbo, e3)
-
-            relu_backward(e3, a3, gb3)
-            np.dot(a2.T, e3, g3)
-            np.dot(e3, w3.T, e2)
-            relu_backward(e2, a2, gb2)
-            np.dot(a1.T, e2, g2)
-            np.dot(e2, w2.T, e1)
-            relu_backward(e1, a1, gb1)
-            np.dot(a0.T, e1, g1v)
-            np.dot(e1, w1v.T, e0)
-            user_half_backward(user, w1u, gb1, g1u, g_user)
-            scatter_add(g_table, left, chosen, e0)
-
+            rows = left[order[start : start + batch]]
+            width = padded_width(rows.size)
+            catch_up(learned, dim, rows, done, step, scales)
+            length, root = scales[step, 0], scales[step, 1]
             step += 1
-            length, root = step_scales(step, lr)
-            adam(dense, g, m_dense, v_dense, length, root)
-            adam(table.reshape(-1), g_table.reshape(-1), m_table.reshape(-1), v_table.reshape(-1), length, root)
-            adam(user, g_user, m_user, v_user, length, root)
+            forward(table, user, w, x, rows, turned)
+            output_logits(x[3][: widths[2]], w[7], w[8][0], logits[:width])
+            loss, g_bias = losses(logits, rows, n_own, g_logits[:width])
+            last += loss
+            backward(user, w, m, v, x, d, g_logits[:width], g_bias, g_user, turned, strip, rows.size, length, root)
+            step_rows(learned, dim, rows, d[0], turned, done, first, step, length, root)
+            adam(user, g_user, m_user, v_user, 0, dim, 0, length, root)
+    catch_up(learned, dim, np.arange(table.shape[0]).astype(np.int32), done, step, scales)
     return last / max(order.size, 1)
 
 
@@ -172,20 +161,24 @@ def train_clients(  # type: ignore[no-untyped-def]
     public, dense, private, widths, epochs, batch, lr, out_rows, out_dense, out_private, out_loss,
 ) -> None:  # fmt: skip
     """Train these clients of a plan one after another; write what changed."""
+    dim = public.shape[1]
     state = np.empty(1, np.uint64)
+    memory = aligned(3, padded_size(dim, widths))
+    w, m, v = layers(memory[0], dim, widths), layers(memory[1], dim, widths), layers(memory[2], dim, widths)
     for c in clients:
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         table = public[used]
         user = private[c].copy()
-        weights = dense.copy()
+        memory[:] = 0
+        unpack(dense, w)
         state[0] = keys[c]
         out_loss[c] = train_client(
-            table, user, weights, widths, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
+            table, user, w, m, v, widths, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
             epochs, batch, lr, state,
         )  # fmt: skip
         for i in range(used.size):
-            for j in range(table.shape[1]):
+            for j in range(dim):
                 out_rows[lo + i, j] = table[i, j] - public[used[i], j]
-        out_dense[c] = weights - dense
+        pack_difference(w, dense, out_dense[c])
         out_private[c] = user

@@ -1,0 +1,176 @@
+"""The round loop with clients made up for the purpose: what counts, what is refused, what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedforget.errors import ConfigError
+from fedforget.models import Public
+from fedforget.server.clients import Answers
+from fedforget.server.history import History, RoundRecord
+from fedforget.server.roster import Roster
+from fedforget.server.rounds import Protocol, run_round, run_rounds
+from fedforget.updates import Updates
+from tests.server.made_updates import DENSE, public_part, updates_of
+
+USERS = ["ann", "bob", "cid", "dee"]
+EVERYONE = Protocol(fraction=1.0)
+
+
+class FakeClients:
+    """Answers with what a function says, and remembers what it was asked."""
+
+    def __init__(self, answer: Callable[[list], Answers]) -> None:
+        self.answer = answer
+        self.asked: list[tuple[int, Public, list, int]] = []
+
+    def train(self, round_, public, users, epochs) -> Answers:
+        self.asked.append((round_, public, list(users), epochs))
+        return self.answer(list(users))
+
+    def roll_back(self, round_) -> None:
+        raise AssertionError("nothing was to be rolled back")
+
+
+def ones(users: list) -> Updates:
+    """Everyone moves item 0 and the dense tensors by one."""
+    return updates_of({user: {0: [1, 1]} for user in users}, np.ones((len(users), DENSE)), losses=[0.5] * len(users))
+
+
+def run(answer, protocol=EVERYONE, public=None) -> tuple[Public, RoundRecord]:
+    return run_round(4, public or public_part(), FakeClients(answer), Roster(USERS), protocol, epochs=3, seed=0)
+
+
+def test_a_round_asks_its_cohort_and_adds_the_mean_of_what_comes_back():
+    clients = FakeClients(lambda users: Answers(ones(users)))
+    before = public_part(0.25)
+    public, record = run_round(4, before, clients, Roster(USERS), Protocol(0.5), epochs=3, seed=7)
+    cohort = Roster(USERS).cohort(4, 0.5, 7)
+    assert [(round_, users, epochs) for round_, _, users, epochs in clients.asked] == [(4, cohort, 3)]
+    assert clients.asked[0][1] is before
+    assert public.items[0].tolist() == [1.25, 1.25]
+    assert (public.items[1:] == 0.25).all()
+    assert (public.dense == 1.25).all()
+    assert (before.items == 0.25).all()
+    assert record.round == 4
+    assert record.participants == cohort
+    assert record.loss == 0.5
+    assert record.seconds >= 0
+    assert record.failures == {}
+
+
+def test_the_rule_of_the_protocol_combines_the_updates():
+    def answer(users):
+        return Answers(updates_of({user: {place: [8, 8]} for place, user in enumerate(users)}, sizes=[1, 1, 1, 5]))
+
+    steps = {
+        rule: run(answer, Protocol(1.0, rule))[0].items[:4, 0].tolist() for rule in ("mean", "touched", "weighted")
+    }
+    assert steps == {"mean": [2, 2, 2, 2], "touched": [8, 8, 8, 8], "weighted": [1, 1, 1, 5]}
+
+
+def test_refused_updates_become_failures_and_do_not_count():
+    def answer(users):
+        updates = ones(users)
+        updates.rows[1] = np.inf
+        updates.items[3] = 99
+        updates.losses[:] = [1, 1000, 3, 1000]
+        return Answers(updates)
+
+    public, record = run(answer)
+    assert public.items[0].tolist() == [1, 1]
+    assert (public.dense == 1).all()
+    assert record.participants == ["ann", "cid"]
+    assert record.loss == 2
+    assert record.failures == {
+        "bob": "the update holds NaN or infinity",
+        "dee": "the update names an item that does not exist",
+    }
+
+
+def test_clients_that_did_not_answer_are_written_down_beside_those_refused():
+    def answer(users):
+        updates = ones(users[:3])
+        updates.dense[0] = np.nan
+        return Answers(updates, {"dee": "timed out"})
+
+    _, record = run(answer)
+    assert record.participants == ["bob", "cid"]
+    assert record.failures == {"dee": "timed out", "ann": "the update holds NaN or infinity"}
+
+
+def test_a_cohort_of_which_nobody_answers_leaves_the_model_as_it_was():
+    before = public_part(0.25)
+    public, record = run(lambda users: Answers(ones([]), dict.fromkeys(users, "away")), public=before)
+    assert public.digest == before.digest
+    assert record.participants == []
+    assert record.loss is None
+    assert record.failures == dict.fromkeys(USERS, "away")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dense": np.zeros((4, DENSE + 1), np.float32)},
+        {"dense": np.zeros((1, DENSE), np.float32)},
+        {"rows": np.zeros((3, 2), np.float32)},
+        {"ptr": np.array([0, 1])},
+        {"ptr": np.array([0, 1, 2, 3, 9])},
+        {"ptr": np.array([0, 3, 2, 3, 4])},
+    ],
+    ids=str,
+)
+def test_updates_whose_parts_do_not_fit_leave_the_model_as_it_was(change):
+    before = public_part(0.25)
+    public, record = run(lambda users: Answers(replace(ones(users), **change)), public=before)
+    assert public.digest == before.digest
+    assert record.participants == []
+    assert record.failures == dict.fromkeys(USERS, "the update does not have the shape of the model")
+
+
+def test_an_empty_roster_has_rounds_without_anyone():
+    public, record = run_round(
+        1, public_part(), FakeClients(lambda users: Answers(ones(users))), Roster([]), EVERYONE, epochs=1, seed=0
+    )
+    assert public.digest == public_part().digest
+    assert (record.participants, record.loss) == ([], None)
+
+
+def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_told():
+    public = public_part()
+    history = History(None, public.layout)
+    history.commit(RoundRecord(0, [], None, 0.0), public)
+    told = []
+
+    def go_on(until: int, public: Public) -> Public:
+        return run_rounds(
+            until,
+            public,
+            history,
+            FakeClients(lambda users: Answers(ones(users))),
+            Roster(USERS),
+            EVERYONE,
+            epochs=1,
+            seed=0,
+            on_round=lambda record, public: told.append((record.round, history.last_round, float(public.items[0, 0]))),
+        )
+
+    public = go_on(2, public)
+    public = go_on(2, public)
+    public = go_on(3, public)
+    assert told == [(1, 1, 1.0), (2, 2, 2.0), (3, 3, 3.0)]
+    assert [float(history.snapshot(round_).items[0, 0]) for round_ in range(4)] == [0, 1, 2, 3]
+    assert history.record(3).participants == USERS
+    history.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("fraction", 0), ("fraction", 1.5), ("snapshot_every", 0), ("aggregation", "mode")]
+)
+def test_a_protocol_refuses_settings_that_make_no_sense(setting, value):
+    with pytest.raises(ConfigError, match=f"{setting}.*{value}"):
+        Protocol(**{setting: value})
