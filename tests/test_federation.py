@@ -206,8 +206,8 @@ class TestRefused:
             fed.recommend(3, k=0)
 
     def test_test_data_of_another_catalogue(self, board: ff.Interactions) -> None:
-        other = ff.Interactions.from_pairs([0, 1], [5, 77])
-        with pytest.raises(ff.DataError, match="not in the training data"):
+        other = ff.Interactions.from_pairs(range(60), [77] * 60)
+        with pytest.raises(ff.DataError, match="item 77, which is not in the training data"):
             build(board).evaluate(other)
 
     @pytest.mark.parametrize(
@@ -236,3 +236,13 @@ class TestRefused:
             build(board, compute=ff.Compute(device="tpu"))
         with pytest.raises(ff.ConfigError, match="workers is 0"):
             build(board, compute=ff.Compute(workers=0))
+
+
+def test_rounds_in_which_nobody_took_part_survive_a_restart(board: ff.Interactions, tmp_path: Path) -> None:
+    late = dict.fromkeys(range(60), 3)
+    fed = build(board, joins=late, path=tmp_path / "run").fit(rounds=2)
+    assert fed.last_cohort() == []
+    fed.close()
+    resumed = build(board, joins=late, path=tmp_path / "run")
+    assert resumed.rounds == 2
+    assert same(resumed.fit(rounds=4), build(board, joins=late).fit(rounds=4))

@@ -36,6 +36,11 @@ def _cache_folder() -> str:
 _CACHE = _cache_folder()
 
 
+def compiled_before() -> bool:
+    """Whether this version of the sources has left machine code in the cache."""
+    return Path(_CACHE).is_dir()
+
+
 def _compile(function: F, **options: Any) -> F:
     before = _config.CACHE_DIR
     _config.CACHE_DIR = _CACHE

@@ -11,8 +11,8 @@ from fedforget.errors import RunError
 def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
     """Open or create a database (in memory when there is no path) whose tables the schema creates if needed.
 
-    The write-ahead log keeps it whole through a crash at any point; ``secure_delete`` overwrites what is deleted, so
-    that what is forgotten is gone from the file.
+    The write-ahead log keeps it whole through a crash at any point; ``secure_delete`` overwrites what is deleted.
+    Until ``scrub`` the write-ahead log may still hold it.
     """
     name = ":memory:" if path is None else str(path)
     try:
@@ -26,3 +26,8 @@ def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
             f"Cannot open {name}: {error}.", "Is the folder writable, and is this a file of fedforget?"
         ) from error
     return db
+
+
+def scrub(db: sqlite3.Connection) -> None:
+    """Empty the write-ahead log, so that what was deleted is gone from every file."""
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -51,7 +51,7 @@ class Federation:
         source: Mapping[str, Any] | None = None,
     ) -> None:
         if (train.counts == 0).any():
-            user = train.user_ids[int(np.argmin(train.counts))]
+            user = train.user_ids.tolist()[int(np.argmin(train.counts))]
             raise ConfigError(
                 f"User {user!r} has no training interactions.", "Drop such users, or split with a smaller test share."
             )
@@ -220,10 +220,11 @@ class Federation:
             public = self.model.init_public(self.train.n_items, self.settings.seed)
             self._history.commit(RoundRecord(0, [], None, 0.0), public)
             return public
-        last = next((r for r in self._history.usable_rounds() if r <= self._log.last_round()), 0)
+        logged = self._log.last_round()
+        last = next(r for r in self._history.usable_rounds() if self._history.last_active_round(r) <= logged)
         public = self._history.snapshot(last)
         self._history.forget_after(last)
-        if self._log.last_round() > last:
+        if logged > last:
             self._clients.roll_back(last)
         self._metrics.drop_after(last)
         known = {line["round"] for line in self._metrics.read() if "loss" in line}

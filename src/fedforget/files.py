@@ -48,7 +48,10 @@ def only_writer(folder: Path) -> Iterator[None]:
     except ImportError:  # pragma: no cover  (no such lock on Windows)
         yield
         return
-    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    try:
+        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    except OSError as error:
+        raise cannot_write(folder / "lock", error) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -122,7 +122,7 @@ def fill_normal_by_user(
 
 @exact
 def fill_uniform(state: Stream, out: NDArray[np.float32], low: float, high: float) -> None:
-    """Fill a flat array with draws from [low, high)."""
+    """Fill a flat array with draws between low and high."""
     for i in range(out.size):
         out[i] = low + (high - low) * uniform(state)
 

@@ -52,7 +52,7 @@ class Settings:
             "data": dict(self.data),
             "joins": [
                 {"user": user if isinstance(user, str) else int(user), "round": int(round_)}
-                for user, round_ in self.joins.items()
+                for user, round_ in sorted(self.joins.items(), key=str)
             ],
         }
 

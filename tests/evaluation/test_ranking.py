@@ -307,8 +307,8 @@ def test_scores_that_are_no_numbers_are_an_error_that_names_the_user(value):
         (([1, 2], [5, 6]), ([1, 2], [5, 8]), "item 8, which is not in the training data"),
         ((["a", "b"], [5, 6]), (["a", "c"], [5, 6]), "user 'c', which is not in the training data"),
         (([1, 2], [5, 6]), (["1", "2"], [5, 6]), "user '1', which is not in the training data"),
-        (([1, 2], [5, 6]), ([1, 1], [5, 6]), "another list of users"),
-        (([1, 2], [5, 6]), ([1, 2], [5, 5]), "another list of items"),
+        (([1, 2], [5, 6]), ([1, 1], [5, 6]), "fewer users than"),
+        (([1, 2], [5, 6]), ([1, 2], [5, 5]), "fewer items than"),
     ],
 )
 def test_test_data_of_another_catalogue_is_refused(train, test, message):

@@ -33,7 +33,7 @@ def updates_of(
         np.array([item for client in clients.values() for item in client], np.int32),
         np.array(rows, np.float32).reshape(len(rows), DIM),
         np.zeros((len(clients), DENSE), np.float32) if dense is None else np.array(dense, np.float32),
-        np.array([len(client) for client in clients.values()] if sizes is None else sizes, np.int64),
+        np.array([max(1, len(client)) for client in clients.values()] if sizes is None else sizes, np.int64),
         np.array(np.ones(len(clients)) if losses is None else losses, np.float32),
     )
 
@@ -48,5 +48,5 @@ def any_updates(draw, min_clients: int = 1) -> Updates:
     dense = draw(
         st.lists(st.lists(number, min_size=DENSE, max_size=DENSE), min_size=len(clients), max_size=len(clients))
     )
-    sizes = draw(st.lists(st.integers(1, 50), min_size=len(clients), max_size=len(clients)))
+    sizes = draw(st.lists(st.integers(1, N_ITEMS), min_size=len(clients), max_size=len(clients)))
     return updates_of(clients, dense or np.zeros((0, DENSE)), sizes)

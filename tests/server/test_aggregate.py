@@ -170,3 +170,9 @@ def test_some_of_the_updates_are_those_of_the_users_kept(updates, data):
         assert np.array_equal(getattr(some, part), getattr(updates, part)[keep])
     assert some.nbytes == sum(getattr(some, part).nbytes for part in ("items", "rows", "dense"))
     assert screen(some, public_part()) == {}
+
+
+@pytest.mark.parametrize("size", [0, -5, N_ITEMS + 1, 2**62])
+def test_a_number_of_interactions_that_cannot_be_is_refused(size):
+    updates = updates_of({"a": {0: [1, 1]}, "b": {1: [1, 1]}}, sizes=[1, size])
+    assert screen(updates, public_part()) == {"b": "the number of interactions it reports cannot be"}

@@ -13,7 +13,7 @@ from fedforget.models import Public
 from fedforget.server.clients import Answers
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
-from fedforget.server.rounds import Protocol, run_round, run_rounds
+from fedforget.server.rounds import Protocol, accepted, run_round, run_rounds
 from fedforget.updates import Updates
 from tests.server.made_updates import DENSE, public_part, updates_of
 
@@ -174,3 +174,12 @@ def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_tol
 def test_a_protocol_refuses_settings_that_make_no_sense(setting, value):
     with pytest.raises(ConfigError, match=f"{setting}.*{value}"):
         Protocol(**{setting: value})
+
+
+def test_updates_of_users_who_were_not_asked_do_not_count():
+    asked = updates_of({"a": {0: [2, 2]}, "b": {1: [2, 2]}, "stranger": {2: [2, 2]}})
+    answers = accepted(
+        Answers(asked, {"stranger": "odd", "b": "said no as well", "c": "time-out"}), public_part(), ["a", "b", "c"]
+    )
+    assert list(answers.updates.users) == ["a", "b"]
+    assert answers.failures == {"c": "time-out"}

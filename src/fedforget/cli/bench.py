@@ -36,6 +36,7 @@ def engine(
     for name in names:
         if name not in MODELS:
             raise one_of("model", name, sorted(MODELS))
+    show.tell_if_compiling()
     result = bench_engine(
         load(data, folder=folder),
         names,

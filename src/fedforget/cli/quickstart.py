@@ -28,6 +28,7 @@ def quickstart(
     as_json: AsJson = False,
 ) -> None:
     """Train a federated LightGCN on MovieLens-100k (or made-up data when offline) and show how good it is."""
+    show.tell_if_compiling()
     data, source = _data(folder)
     train, test = data.split(test=0.2, seed=0)
     source |= {"test": 0.2, "split_seed": 0}

@@ -57,6 +57,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a federated recommender in a run folder; stop it at any time and go on with the same command."""
+    show.tell_if_compiling()
     options = file_options(user_column, item_column, separator)
     name = data if data in NAMES else str(Path(data).resolve())
     parts = load(data, folder=folder, **options).split(test, seed)
@@ -132,5 +133,6 @@ def recommend(
 
 
 def _opened(run: Path, folder: Path | None, workers: int | None) -> tuple[Federation, Any]:
+    show.tell_if_compiling()
     train_part, test_part = load_parts(run, folder)
     return Federation.open(run, train_part, compute=Compute(workers=workers)), test_part

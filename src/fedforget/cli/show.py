@@ -12,12 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedforget.compiled import compiled_before
 from fedforget.evaluation import Evaluation
 from fedforget.federation import OnRound
 from fedforget.server.history import RoundRecord
 
 out = Console()
 notes = Console(stderr=True)
+
+
+def tell_if_compiling() -> None:
+    """Say why the first run after an installation takes longer."""
+    if not compiled_before():
+        notes.print("First run of this version: compiling its kernels takes up to a minute, once.")
 
 
 def print_json(value: Any) -> None:

@@ -77,9 +77,9 @@ def check_same_catalogue(train: Interactions, test: Interactions) -> None:
     for kind, known, found in (("user", train.user_ids, test.user_ids), ("item", train.item_ids, test.item_ids)):
         if not np.array_equal(known, found):
             extra = sorted(set(found.tolist()) - set(known.tolist()), key=str)
-            what = f"{kind} {extra[0]!r}, which is" if extra else f"another list of {kind}s,"
+            what = f"{kind} {extra[0]!r}, which is not in" if extra else f"fewer {kind}s than, or an order other than,"
             raise DataError(
-                f"The test data has {what} not in the training data.",
+                f"The test data has {what} the training data.",
                 "Take both from one split: train, test = data.split().",
             )
 

@@ -24,7 +24,7 @@ class Evaluation:
 
     @property
     def sampled(self) -> dict[str, float]:
-        """Means over users, each test item ranked against 99 fixed candidates."""
+        """Means over users, each test item ranked against its fixed candidates."""
         return dict(zip(SAMPLED, self.per_user_sampled.mean(0).tolist(), strict=True))
 
     @property

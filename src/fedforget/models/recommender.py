@@ -66,7 +66,7 @@ class Recommender(ABC):
             raise ConfigError(f"dim is {self.dim}.", "An embedding has at least one dimension; 64 is usual.")
         if self.negatives < 1:
             raise ConfigError(f"negatives is {self.negatives}.", "Draw at least one negative for each positive.")
-        if not self.init_std > 0:
+        if not 0 < self.init_std < float("inf"):
             raise ConfigError(f"init_std is {self.init_std}.", "Give a positive spread, such as 0.1.")
         if self.loss not in LOSSES:
             raise one_of("loss", self.loss, LOSSES)
@@ -90,6 +90,8 @@ class Recommender(ABC):
     @cached_property
     def dense_layout(self) -> Layout:
         """Where the dense public tensors lie in their flat vector."""
+        if "items" in self.dense_shapes():
+            raise ConfigError("A dense tensor is called 'items'.", "That is the item table; choose another name.")
         return Layout(self.dense_shapes())
 
     @cached_property

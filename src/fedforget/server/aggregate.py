@@ -22,6 +22,7 @@ REASONS = {
     1: "the update names an item that does not exist",
     2: "the update holds NaN or infinity",
     3: "the update names an item twice",
+    4: "the number of interactions it reports cannot be",
 }
 
 
@@ -52,6 +53,7 @@ def screen(updates: Updates, public: Public) -> dict[int | str, str]:
     ):
         return dict.fromkeys(updates.users, "the update does not have the shape of the model")
     verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0])
+    verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
     return {user: REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedforget.database import open_database
+from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
 from fedforget.files import cannot_write, make_folder, write_file
 from fedforget.models import Layout, Public
@@ -73,7 +73,11 @@ class History:
         return -1 if row[0] is None else int(row[0])
 
     def commit(self, record: RoundRecord, public: Public) -> None:
-        """Make a round part of the history."""
+        """Make a round part of the history, right after the last one."""
+        if record.round != self.last_round + 1:
+            raise RunError(
+                f"Round {record.round} cannot follow round {self.last_round}.", "Rounds are committed in order."
+            )
         self._store(record.round, public)
         outcomes = [(record.round, user, "ok") for user in record.participants]
         outcomes += [(record.round, user, reason) for user, reason in record.failures.items()]
@@ -85,8 +89,13 @@ class History:
                 )
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
         except sqlite3.Error as error:
-            raise cannot_write((self.folder or Path()) / "history.sqlite", error) from error
+            raise self._unwritable(error) from error
         self._thin(record.round - 1)
+
+    def last_active_round(self, until: int) -> int:
+        """The last round up to this one in which anyone took part; 0 if there is none."""
+        query = "SELECT COALESCE(MAX(round), 0) FROM participant WHERE outcome = 'ok' AND round <= ?"
+        return int(self._db.execute(query, (until,)).fetchone()[0])
 
     def record(self, round_: int) -> RoundRecord:
         """What happened in a round."""
@@ -127,9 +136,13 @@ class History:
 
     def forget_after(self, round_: int) -> None:
         """Drop every round after this one, and whatever files a crash left behind."""
-        with self._db:
-            self._db.execute("DELETE FROM participant WHERE round > ?", (round_,))
-            self._db.execute("DELETE FROM round WHERE round > ?", (round_,))
+        try:
+            with self._db:
+                self._db.execute("DELETE FROM participant WHERE round > ?", (round_,))
+                self._db.execute("DELETE FROM round WHERE round > ?", (round_,))
+            scrub(self._db)
+        except sqlite3.Error as error:
+            raise self._unwritable(error) from error
         if self.folder is None:
             self._in_memory = {kept: public for kept, public in self._in_memory.items() if kept <= round_}
             return
@@ -163,6 +176,9 @@ class History:
     def _path(self, round_: int) -> Path:
         assert self.folder is not None
         return self.folder / "snapshots" / f"{round_:06d}.safetensors"
+
+    def _unwritable(self, error: Exception) -> RunError:
+        return cannot_write((self.folder or Path()) / "history.sqlite", error)
 
     def _damaged(self, path: Path, reason: str) -> RunError:
         return RunError(

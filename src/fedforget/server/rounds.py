@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Public
 from fedforget.server.aggregate import RULES, aggregate, screen
-from fedforget.server.clients import Answers, Clients
+from fedforget.server.clients import Answers, Clients, UserId
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
 
@@ -35,11 +35,18 @@ class Protocol:
             raise ConfigError(f"snapshot_every is {self.snapshot_every}.", "Give 1 to keep every snapshot, or more.")
 
 
-def accepted(answers: Answers, public: Public) -> Answers:
-    """The answers without the updates that fail the checks; those become named failures."""
+def accepted(answers: Answers, public: Public, cohort: Sequence[UserId]) -> Answers:
+    """The answers of a cohort without the updates that fail the checks; those become named failures."""
+    asked = set(cohort)
     refused = screen(answers.updates, public)
-    keep = np.array([user not in refused for user in answers.updates.users], bool)
-    return replace(answers, updates=answers.updates.only(keep), failures={**answers.failures, **refused})
+    keep = np.array([user in asked and user not in refused for user in answers.updates.users], bool)
+    updates = answers.updates.only(keep)
+    failures = {**answers.failures, **refused}
+    return replace(
+        answers,
+        updates=updates,
+        failures={user: failures[user] for user in cohort if user in failures and user not in updates.users},
+    )
 
 
 def run_round(
@@ -48,11 +55,12 @@ def run_round(
     """One round: the public parameters after it, and what happened. Changes nothing that was passed in."""
     started = time.perf_counter()
     cohort = roster.cohort(round_, protocol.fraction, seed)
-    answers = accepted(clients.train(round_, public, cohort, epochs), public)
+    answers = accepted(clients.train(round_, public, cohort, epochs), public, cohort)
     updates = answers.updates
     if len(updates):
         public = aggregate(updates, public, protocol.aggregation).apply(public)
-    loss = float(np.mean(updates.losses)) if len(updates) else None
+    reported = updates.losses[np.isfinite(updates.losses)]
+    loss = float(np.mean(reported)) if reported.size else None
     seconds = time.perf_counter() - started
     return public, RoundRecord(round_, list(updates.users), loss, seconds, answers.failures)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedforget.database import open_database
+from fedforget.database import open_database, scrub
 from fedforget.device.log.contract import UserId
 from fedforget.files import cannot_write, make_folder
 from fedforget.models.parameters import Array
@@ -52,8 +52,12 @@ class SqliteLog:
 
     def roll_back(self, round_: int) -> None:
         """Drop every entry after this round."""
-        with self._db:
-            self._db.execute("DELETE FROM entry WHERE round > ?", (round_,))
+        try:
+            with self._db:
+                self._db.execute("DELETE FROM entry WHERE round > ?", (round_,))
+            scrub(self._db)
+        except sqlite3.Error as error:
+            raise cannot_write(self.path, error) from error
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""

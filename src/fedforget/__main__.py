@@ -1,0 +1,5 @@
+"""``python -m fedforget``."""
+
+from fedforget.cli.main import run
+
+run()

@@ -1,0 +1,187 @@
+"""The commands on run folders, as a person and as a program would use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import fedforget as ff
+from fedforget.cli.main import run
+
+QUICK = ["--epochs", "2", "--dim", "8", "--workers", "1"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A small CSV of a person's own data, with strings as ids."""
+    users, items = ff.synthetic(users=40, items=60, mean_items=12).pairs()
+    path = tmp_path / "plays.csv"
+    pl.DataFrame({"who": [f"u{u}" for u in users], "what": [f"song {i}" for i in items]}).write_csv(path)
+    return path
+
+
+class Shell:
+    """Runs the command line in this process and keeps what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object, fails: int = 0) -> str:
+        self._monkeypatch.setattr(sys, "argv", ["fedforget", *map(str, arguments)])
+        code = 0
+        try:
+            run()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        printed = self._capsys.readouterr()
+        self.errors = printed.err
+        assert code == fails, printed.err
+        return printed.out
+
+    def json(self, *arguments: object) -> dict:  # type: ignore[type-arg]
+        return json.loads(self(*arguments, "--json"))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+def train_arguments(table: Path, out: Path) -> list[object]:
+    return ["train", table, "--out", out, "--user-column", "who", "--item-column", "what", *QUICK]
+
+
+def test_train_evaluate_recommend_on_own_data(shell: Shell, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    trained = shell.json(*train_arguments(table, out), "--rounds", 3, "--model", "mf", "--evaluate-every", 2)
+    assert trained["rounds"] == 3
+    assert trained["model"]["name"] == "mf"
+    evaluated = shell.json("evaluate", out)
+    assert evaluated["sampled"] == trained["sampled"]
+    assert evaluated["full"] == trained["full"]
+    assert {line["round"] for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines())} == {1, 2, 3}
+    offered = shell.json("recommend", out, "--user", "u3", "-k", 4)
+    fed = ff.Federation.open(out)
+    assert offered["user"] == "u3"
+    assert [(row["item"], row["score"]) for row in offered["items"]] == fed.recommend("u3", k=4)
+
+
+def test_training_goes_on_where_it_was(shell: Shell, table: Path, tmp_path: Path) -> None:
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    shell.json(*train_arguments(table, broken), "--rounds", 2)
+    again = shell.json(*train_arguments(table, broken), "--rounds", 4)
+    assert again["rounds"] == 4
+    assert again["full"] == shell.json(*train_arguments(table, whole), "--rounds", 4)["full"]
+
+
+def test_people_get_tables_and_the_next_step(shell: Shell, table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shown = shell(*train_arguments(table, out), "--rounds", 2)
+    assert "sampled HR@10" in shown
+    assert "fedforget recommend" in shown
+    assert "NDCG@5" in shell("evaluate", out, "--k", 5)
+    assert "song" in shell("recommend", out, "--user", "u1")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_results_per_user(shell: Shell, table: Path, tmp_path: Path, ending: str) -> None:
+    out, rows = tmp_path / "run", tmp_path / f"users.{ending}"
+    shell.json(*train_arguments(table, out), "--rounds", 1)
+    means = shell.json("evaluate", out, "--per-user", rows)
+    frame = pl.read_csv(rows) if ending == "csv" else pl.read_parquet(rows)
+    assert frame.height == means["users"] == 40
+    assert frame["full_ndcg"].mean() == pytest.approx(means["full"]["ndcg"])
+
+
+def test_quickstart_without_a_network_uses_made_up_data(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> ff.Interactions:
+        raise ff.DataError("ml-100k is out of reach.", "")
+
+    real = ff.data.load
+    monkeypatch.setattr(
+        "fedforget.cli.quickstart.load",
+        lambda name, **options: unreachable() if name == "ml-100k" else real(name, **options),
+    )
+    result = shell.json("quickstart", "--out", tmp_path / "run", "--rounds", 30)
+    assert "made-up data takes its place" in shell.errors
+    assert result["data"] == "synthetic"
+    scores = {label: row["sampled"]["hr"] for label, row in result["results"].items()}
+    assert scores["untrained"] < scores["most popular"]
+    assert scores["untrained"] < scores["Fed-LightGCN"]
+    assert "Fed-LightGCN" in shell("quickstart", "--out", tmp_path / "run", "--rounds", 30)
+
+
+class TestErrors:
+    """Each names the value, the reason and the next step, and exits with a code other than 0."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["train", "ml-100", "--out", "x"], "Did you mean 'ml-100k'?"),
+            (["train", "synthetic", "--out", "x", "--model", "nfc"], "Did you mean 'ncf'?"),
+            (["train", "synthetic", "--out", "x", "--sampler", "mixd"], "Did you mean 'mixed'?"),
+            (["train", "synthetic", "--out", "x", "--beta", "0"], "beta is 0"),
+            (["train", "synthetic", "--out", "x", "--fraction", "2"], "fraction is 2"),
+            (["train", "synthetic", "--out", "x", "--test", "1.5"], "The test share is 1.5"),
+            (["train", "synthetic", "--out", "x", "--device", "tpu"], "tpu"),
+            (["train", "synthetic", "--out", "x", "--rounds", "-1"], "-1 rounds"),
+            (["train", "gone.csv", "--out", "x"], "gone.csv"),
+            (["evaluate", "nowhere"], "no config.toml"),
+            (["recommend", "nowhere", "--user", "1"], "no config.toml"),
+            (["bench", "engine", "--models", "ncf,foo"], "Unknown model 'foo'"),
+        ],
+    )
+    def test_named(
+        self, shell: Shell, arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert shell(*arguments, fails=1) == ""
+        assert said in shell.errors
+        assert "Traceback" not in shell.errors
+
+    def test_unknown_user_names_some_that_are_there(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 1)
+        shell("recommend", tmp_path / "run", "--user", "nobody", fails=1)
+        assert "no user 'nobody'" in shell.errors
+        assert "u0" in shell.errors
+
+    def test_other_settings_for_the_same_folder(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 1)
+        shell(*train_arguments(table, tmp_path / "run"), "--rounds", 1, "--lr", "0.01", fails=1)
+        assert "training.lr is 0.001 there, 0.01 here" in shell.errors
+
+    def test_data_that_changed_since(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 1)
+        table.write_text(table.read_text() + "u0,a new song\n")
+        shell("evaluate", tmp_path / "run", fails=1)
+        assert "not what this run was trained on" in shell.errors
+
+    def test_wrong_usage(self, shell: Shell) -> None:
+        shell("train", "--nonsense", fails=2)
+        assert "No such option" in shell.errors
+
+    def test_debug_shows_the_traceback(self, shell: Shell) -> None:
+        with pytest.raises(ff.RunError):
+            shell("--debug", "evaluate", "nowhere")
+
+
+def test_json_is_alone_on_standard_output(table: Path, tmp_path: Path) -> None:
+    """In a process of its own, as a script would call it."""
+    command = [sys.executable, "-m", "fedforget", *train_arguments(table, tmp_path / "run"), "--rounds", 1, "--json"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["rounds"] == 1
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["recommend"], ["quickstart"], ["bench", "engine"]])
+def test_every_command_explains_itself(shell: Shell, command: list[str]) -> None:
+    shown = shell(*command, "--help")
+    assert "Usage: " in shown
+    assert "--help" in shown
