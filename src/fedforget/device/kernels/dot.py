@@ -31,23 +31,6 @@ def add_scaled(out: Array, factor: np.float32, x: Array) -> None:
         out[j] += factor * x[j]
 
 
-@fast
-def propagated_user(user: Array, table: Array, n_own: int, scale: np.float32, out: Array) -> None:
-    """LightGCN's user: the mean of the embedding and the scaled sum of the own items' vectors."""
-    out[:] = _ZERO
-    for i in range(n_own):
-        add_scaled(out, _ONE, table[i])
-    for j in range(out.size):
-        out[j] = _HALF * (user[j] + scale * out[j])
-
-
-@fast
-def spread_to_own(g_table: Array, n_own: int, factor: np.float32, g_star: Array) -> None:
-    """The gradient that flows from the propagated user back to every own item."""
-    for i in range(n_own):
-        add_scaled(g_table[i], factor, g_star)
-
-
 @exact
 def logit_gradient(logit: np.float32, target: np.float32) -> tuple[np.float32, np.float32]:
     """Loss and derivative of the cross-entropy of sigmoid(logit) with a target of 0 or 1, safe for any logit."""
@@ -58,30 +41,90 @@ def logit_gradient(logit: np.float32, target: np.float32) -> tuple[np.float32, n
 
 
 @fast
-def item_score(star: Array, row: Array, user: Array, own: bool, scale: np.float32, propagate: bool) -> np.float32:
-    """u · v, or with propagation u* · v* where an own item carries the scaled user."""
-    if not propagate:
-        return dot(star, row)
-    bonus = scale * dot(star, user) if own else _ZERO
-    return _HALF * (dot(star, row) + bonus)
+def propagated_user(user: Array, table: Array, n_own: int, scale: np.float32, out: Array) -> None:
+    """LightGCN's user: the mean of the embedding and the scaled sum of the own items' vectors."""
+    out[:] = _ZERO
+    for i in range(n_own):
+        for j in range(out.size):
+            out[j] += table[i, j]
+    for j in range(out.size):
+        out[j] = _HALF * (user[j] + scale * out[j])
 
 
 @fast
-def item_backward(
-    g: np.float32, star: Array, row: Array, user: Array, own: bool, scale: np.float32, propagate: bool,
-    g_row: Array, g_star: Array, g_user: Array,
-) -> None:  # fmt: skip
-    """Add the gradient of one score to the item's, the propagated user's and the user's own."""
-    if not propagate:
-        add_scaled(g_row, g, star)
-        add_scaled(g_star, g, row)
-        return
-    half = _HALF * g
-    add_scaled(g_row, half, star)
-    add_scaled(g_star, half, row)
-    if own:
-        add_scaled(g_star, half * scale, user)
-        add_scaled(g_user, half * scale, star)
+def score_rows(table: Array, rows: NDArray[np.int32], star: Array, out: Array) -> None:
+    """The dot product of each of these rows with the user."""
+    for i in range(rows.size):
+        row = rows[i]
+        total = _ZERO
+        for j in range(star.size):
+            total += table[row, j] * star[j]
+        out[i] = total
+
+
+@fast
+def add_gradients(
+    table: Array, rows: NDArray[np.int32], star: Array, g: Array, sign: np.float32, g_table: Array, g_star: Array
+) -> None:
+    """Add the gradients of these rows' dot products to the rows' and to the user's."""
+    for i in range(rows.size):
+        row = rows[i]
+        slope = sign * g[i]
+        for j in range(star.size):
+            g_table[row, j] += slope * star[j]
+        for j in range(star.size):
+            g_star[j] += slope * table[row, j]
+
+
+@fast
+def spread_to_own(g_table: Array, n_own: int, factor: np.float32, g_star: Array) -> None:
+    """The gradient that flows from the propagated user back to every own item."""
+    for i in range(n_own):
+        for j in range(g_star.size):
+            g_table[i, j] += factor * g_star[j]
+
+
+@exact
+def batch_gradients(
+    table: Array, user: Array, n_own: int, left: NDArray[np.int32], right: NDArray[np.int32], propagate: bool,
+    star: Array, scores: Array, g: Array, g_table: Array, g_star: Array, g_user: Array,
+) -> np.float64:  # fmt: skip
+    """Add the gradients of a batch's mean loss to ``g_table``, ``g_star`` and ``g_user``; return the summed loss.
+
+    With propagation a score is ½ (u* · v + u* · u / sqrt(|N_u|)), the second part for own items only: it is the same
+    for all of them, so its gradient needs only the sum of theirs.
+    """
+    n = left.size
+    scale = np.float32(1.0 / np.sqrt(max(n_own, 1)))
+    factor = _HALF if propagate else _ONE
+    if propagate:
+        propagated_user(user, table, n_own, scale, star)
+    else:
+        star[:] = user
+    bonus = scale * dot(star, user) if propagate else _ZERO
+    pairwise = right[0] >= 0
+    score_rows(table, left, star, scores[0, :n])
+    if pairwise:
+        score_rows(table, right, star, scores[1, :n])
+    total, own_slopes = np.float64(0), _ZERO
+    for i in range(n):
+        own = left[i] < n_own
+        score = factor * (scores[0, i] + (bonus if own else _ZERO))
+        if pairwise:
+            score -= factor * scores[1, i]
+        loss, slope = logit_gradient(score, _ONE if own else _ZERO)
+        total += np.float64(loss)
+        g[i] = factor * slope / np.float32(n)
+        own_slopes += g[i] if own else _ZERO
+    add_gradients(table, left, star, g, _ONE, g_table, g_star)
+    if pairwise:
+        add_gradients(table, right, star, g, -_ONE, g_table, g_star)
+    if propagate:
+        add_scaled(g_star, scale * own_slopes, user)
+        add_scaled(g_user, scale * own_slopes, star)
+        spread_to_own(g_table, n_own, _HALF * scale, g_star)
+    add_scaled(g_user, factor, g_star)
+    return total
 
 
 @exact
@@ -90,52 +133,30 @@ def train_client(
     propagate: bool, epochs: int, batch: int, lr: float, state: randomness.Stream,
 ) -> np.float64:  # fmt: skip
     """Train one client in place; return its mean loss over the last epoch."""
-    dim = user.size
-    g_table, g_user = np.zeros_like(table), np.zeros_like(user)
-    m_table, v_table = np.zeros_like(table), np.zeros_like(table)
-    m_user, v_user = np.zeros_like(user), np.zeros_like(user)
-    star, g_star = np.empty(dim, np.float32), np.zeros(dim, np.float32)
-    scale = np.float32(1.0 / np.sqrt(max(n_own, 1)))
-    flat = (table.reshape(-1), g_table.reshape(-1), m_table.reshape(-1), v_table.reshape(-1))
+    dim, size = user.size, table.size
+    flat = table.reshape(-1)
+    memory = np.zeros((3, size), np.float32)
+    g_table = memory[0].reshape(table.shape)
+    small = np.zeros((5, dim), np.float32)
+    g_user, m_user, v_user, star, g_star = small[0], small[1], small[2], small[3], small[4]
+    scores, g = np.empty((2, batch), np.float32), np.empty(batch, np.float32)
     order = np.arange(left.size).astype(np.int32)
     scales = all_scales(epochs * -(-left.size // batch), lr)
-    step = 0
-    last = np.float64(0)
+    step, last = 0, np.float64(0)
     for _ in range(epochs):
         randomness.shuffle(state, order)
         last = np.float64(0)
         for start in range(0, order.size, batch):
-            stop = min(start + batch, order.size)
-            weight = _ONE / np.float32(stop - start)
-            if propagate:
-                propagated_user(user, table, n_own, scale, star)
-            else:
-                star[:] = user
-            for i in range(start, stop):
-                a, b = left[order[i]], right[order[i]]
-                own = a < n_own
-                score = item_score(star, table[a], user, own, scale, propagate)
-                if b < 0:
-                    loss, g = logit_gradient(score, _ONE if own else _ZERO)
-                else:
-                    loss, g = logit_gradient(score - item_score(star, table[b], user, False, scale, propagate), _ONE)
-                    item_backward(
-                        -g * weight, star, table[b], user, False, scale, propagate, g_table[b], g_star, g_user
-                    )
-                item_backward(g * weight, star, table[a], user, own, scale, propagate, g_table[a], g_star, g_user)
-                last += np.float64(loss)
-            if propagate:
-                add_scaled(g_user, _HALF, g_star)
-                spread_to_own(g_table, n_own, _HALF * scale, g_star)
-            else:
-                add_scaled(g_user, _ONE, g_star)
-            step += 1
-            length, root = scales[step - 1, 0], scales[step - 1, 1]
-            adam(flat[0], flat[1], flat[2], flat[3], 0, table.size, 0, length, root)
-            adam(user, g_user, m_user, v_user, 0, dim, 0, length, root)
-            g_table[:] = _ZERO
+            chosen = order[start : start + batch]
+            last += batch_gradients(
+                table, user, n_own, left[chosen], right[chosen], propagate, star, scores, g, g_table, g_star, g_user
+            )
+            adam(flat, memory[0], memory[1], memory[2], 0, size, 0, scales[step, 0], scales[step, 1])
+            adam(user, g_user, m_user, v_user, 0, dim, 0, scales[step, 0], scales[step, 1])
+            memory[0] = _ZERO
             g_user[:] = _ZERO
             g_star[:] = _ZERO
+            step += 1
     return last / max(order.size, 1)
 
 
