@@ -38,7 +38,7 @@ _CACHE = _cache_folder()
 
 def compiled_before() -> bool:
     """Whether this version of the sources has left machine code in the cache."""
-    return Path(_CACHE).is_dir()
+    return any(Path(_CACHE).rglob("*.nbi"))
 
 
 def _compile(function: F, **options: Any) -> F:
