@@ -25,7 +25,9 @@ def board() -> ff.Interactions:
 
 @pytest.fixture(scope="session")
 def ml_100k() -> ff.Interactions:
-    folder = os.environ.get("FEDFORGET_DATA") or ROOT.parent / "shared" / "data"
-    if not (Path(folder) / "ml-100k").is_dir():
-        pytest.skip("no MovieLens-100k at hand: name its folder in FEDFORGET_DATA")
-    return ff.load("ml-100k", folder=folder)
+    """MovieLens-100k from a folder at hand, else fetched; skips where neither is possible."""
+    folder = Path(os.environ.get("FEDFORGET_DATA") or ROOT.parent / "shared" / "data")
+    try:
+        return ff.load("ml-100k", folder=folder if (folder / "ml-100k").is_dir() else None)
+    except ff.DataError as error:
+        pytest.skip(f"MovieLens-100k is neither at hand nor within reach: {error.problem}")

@@ -6,16 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from fedforget.data import sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REAL_DATA = Path(os.environ.get("FEDFORGET_DATA") or REPOSITORY.parent / "shared" / "data")
-
-#: The first example of a test may have to wait for the compiler; the same examples on every run.
-settings.register_profile("steady", deadline=None, derandomize=True)
-settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)

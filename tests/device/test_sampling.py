@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedforget.device.plan import Plan, draw_plan
-from fedforget.device.sampling import FLAGS, KINDS, Sampler, candidate_pool, kth_smallest
+from fedforget.device.sampling import FLAGS, KINDS, Sampler, candidate_pool, kth_smallest, survey
 from fedforget.errors import ConfigError
 from fedforget.workers import Workers
 
@@ -25,7 +25,7 @@ PERCENTS = st.integers(1, 100).map(float) | st.sampled_from([0.5, 12.5, 99.5])
 def pool_of(kind: str, R: float, items, user, own) -> list[int]:
     """The pool, after checking that the scratch mask was handed back clean."""
     mask = np.zeros(items.shape[0], np.uint8)
-    pool = candidate_pool(FLAGS[kind], float(R), items, user, np.array(own, np.int32), mask)
+    pool = candidate_pool(FLAGS[kind], float(R), items, *survey(items), user, np.array(own, np.int32), mask)
     assert not mask.any()
     assert pool.dtype == np.int32
     return pool.tolist()

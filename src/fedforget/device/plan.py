@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedforget import randomness
 from fedforget.compiled import exact
-from fedforget.device.sampling import FLAGS, Items, Sampler, candidate_pool
+from fedforget.device.sampling import FLAGS, Items, Sampler, candidate_pool, survey
 from fedforget.models.parameters import Array
 from fedforget.workers import Workers
 
@@ -73,9 +73,11 @@ def draw_plan(
     found = np.empty((positives.size, 2), np.int64)
     keys = randomness.priorities(seed, randomness.NEGATIVES, round_, user_keys)
 
+    turned, lengths = survey(items)
+
     def run(clients: NDArray[np.int64]) -> None:
         _draw(
-            clients, FLAGS[sampler.kind], sampler.R, items, users, own_ptr, own_items, keys,
+            clients, FLAGS[sampler.kind], sampler.R, items, turned, lengths, users, own_ptr, own_items, keys,
             item_ptr, rows, draw_ptr, drawn, found,
         )  # fmt: skip
 
@@ -90,7 +92,7 @@ def draw_plan(
 
 @exact
 def _draw(  # type: ignore[no-untyped-def]
-    clients, flags, R, items, users, own_ptr, own_items, keys, item_ptr, rows, draw_ptr, drawn, found
+    clients, flags, R, items, turned, lengths, users, own_ptr, own_items, keys, item_ptr, rows, draw_ptr, drawn, found
 ) -> None:
     """For each client: its rows (own items, then distinct negatives) and its draws as positions among the rows.
 
@@ -106,7 +108,7 @@ def _draw(  # type: ignore[no-untyped-def]
         draws = drawn[draw_ptr[c] : draw_ptr[c + 1]]
         out[: own.size] = own
         state[0] = keys[c]
-        pool = candidate_pool(flags, R, items, users[c], own, mask)
+        pool = candidate_pool(flags, R, items, turned, lengths, users[c], own, mask)
         distinct = 0
         if pool.size >= draws.size:
             randomness.choose(state, pool, draws.size)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.compiled import exact, fast
+from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
 from fedforget.errors import ConfigError, one_of
 from fedforget.models.parameters import Array
 
@@ -25,10 +26,8 @@ Items = NDArray[np.int32]
 Mask = NDArray[np.uint8]
 
 KINDS = ["random", "user", "item", "mixed"]
-BY_USER = 1
-BY_ITEM = 2
-#: A kind as two flags: whether the pool looks around the user, and whether it looks around the user's items.
-FLAGS = {"random": 0, "user": BY_USER, "item": BY_ITEM, "mixed": BY_USER | BY_ITEM}
+#: A kind as two bits: whether the pool looks around the user, and whether it looks around the user's items.
+FLAGS = {"random": 0b00, "user": 0b01, "item": 0b10, "mixed": 0b11}
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,29 @@ class Sampler:
         return max(1, math.floor(negatives * self.beta * positives + 0.5))
 
 
+@exact
+def survey(items: Array) -> tuple[Array, Array]:
+    """The item table with one coordinate a row, and every item's squared length: made once a round for all clients.
+
+    With them, the distances of all items to a point, up to a constant, are one fast product: |v|² - 2 v · p.
+    """
+    n_items, dim = items.shape
+    copy = aligned(padded_width(n_items), padded_width(dim))
+    copy[:n_items, :dim] = items
+    turned = aligned(padded_width(dim), padded_width(n_items))
+    transpose(copy, turned, copy.shape[0], copy.shape[1])
+    lengths = np.zeros(n_items, np.float32)
+    for j in range(dim):
+        for i in range(n_items):
+            lengths[i] += turned[j, i] * turned[j, i]
+    return turned, lengths
+
+
 @fast
-def squared_distances(items: Array, point: Array, out: Array) -> None:
-    """The squared Euclidean distance of every item to a point."""
-    for i in range(items.shape[0]):
-        total = np.float32(0)
-        for j in range(items.shape[1]):
-            gap = items[i, j] - point[j]
-            total += gap * gap
-        out[i] = total
+def distances_from(products: Array, lengths: Array, out: Array) -> None:
+    """The squared distances, up to a constant, from the products of the items with a point."""
+    for i in range(lengths.size):
+        out[i] = lengths[i] - np.float32(2) * products[i]
 
 
 @fast
@@ -125,10 +138,32 @@ def mark_nearest(distances: Array, own: Mask, n: int, marked: Mask) -> None:
 
 
 @exact
-def candidate_pool(flags: int, R: float, items: Array, user: Array, own_items: Items, own: Mask) -> Items:
+def mark_near(
+    flags: int, n_near: int, items: Array, turned: Array, lengths: Array, user: Array, own_items: Items, own: Mask,
+    marked: Mask,
+) -> None:  # fmt: skip
+    """Mark the untouched items nearest to the user, to the centroid of its items, or to either."""
+    dim = items.shape[1]
+    points = np.empty((2, dim), np.float32)
+    points[0] = user[:dim]
+    centroid(items, own_items, points[1])
+    products = aligned(2, turned.shape[1])
+    product(points, False, turned, products, 2, turned.shape[1], dim)
+    distances = np.empty(lengths.size, np.float32)
+    for point in range(2):
+        if flags & (1 << point):
+            distances_from(products[point], lengths, distances)
+            mark_nearest(distances, own, n_near, marked)
+
+
+@exact
+def candidate_pool(
+    flags: int, R: float, items: Array, turned: Array, lengths: Array, user: Array, own_items: Items, own: Mask
+) -> Items:
     """The items that negatives may be drawn from, in order of their index.
 
-    ``own`` is a scratch mask over all items, zero on entry and on return.
+    ``turned`` and ``lengths`` come from ``survey(items)``; ``own`` is a scratch mask over all items, zero on entry and
+    on return.
     """
     n_items = items.shape[0]
     for i in own_items:
@@ -140,15 +175,7 @@ def candidate_pool(flags: int, R: float, items: Array, user: Array, own_items: I
             marked[i] = 1 - own[i]
     elif n_free > 0:
         n_near = int(np.ceil(R * n_free / 100.0))
-        distances = np.empty(n_items, np.float32)
-        if flags & 1:
-            squared_distances(items, user, distances)
-            mark_nearest(distances, own, n_near, marked)
-        if flags & 2:
-            middle = np.empty(items.shape[1], np.float32)
-            centroid(items, own_items, middle)
-            squared_distances(items, middle, distances)
-            mark_nearest(distances, own, n_near, marked)
+        mark_near(flags, n_near, items, turned, lengths, user, own_items, own, marked)
     for i in own_items:
         own[i] = 0
     pool = np.empty(int(marked.sum()), np.int32)
