@@ -1,26 +1,56 @@
-"""Workers: threads that share out the clients of a cohort.
+"""Workers: threads that share out independent pieces of work, such as the clients of a cohort.
 
-Compiled code releases the interpreter lock, so plain threads use all cores without copying anything. Linear algebra
-libraries are held to one thread each: their own threads meet at barriers, which is very slow on a busy machine.
+Compiled code releases the interpreter lock, so plain threads use all cores without copying anything. Each worker gets
+one call and takes piece after piece by drawing tickets from a counter, also inside compiled code: nothing waits for
+Python, and no worker is idle while another has pieces left. Linear algebra libraries are held to one thread each: their
+own threads meet at barriers, which is very slow on a busy machine.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  (loads the BLAS that compiled code calls, so that it can be limited)
 import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from fedforget.compiled import exact
 from fedforget.errors import ConfigError
 
-#: Parts a worker gets to choose from: enough to even out clients of different size, few enough to stay cheap.
-PARTS_PER_WORKER = 32
+Places = NDArray[np.int64]
+#: Does pieces of work: gets all pieces in the order to take them, and the counter to take tickets from.
+Work = Callable[[Places, Places], object]
+
+
+@intrinsic
+def _fetch_and_add(_context: Any, _address: Any) -> Any:
+    """Add one to the integer at an address and return what it was, as one indivisible step."""
+
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        integer = ir.IntType(64)
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], integer.as_pointer()), integer(1), "monotonic")
+
+    return types.int64(types.int64), codegen
+
+
+@exact
+def take(counter: Places) -> int:
+    """The next ticket. No two threads ever get the same."""
+    return _fetch_and_add(counter.ctypes.data)  # type: ignore[call-arg]
+
+
+def taken(order: Places, counter: Places) -> Iterator[int]:
+    """The pieces that fall to the worker who iterates, for work done in Python."""
+    while (ticket := take(counter)) < order.size:
+        yield int(order[ticket])
 
 
 @cache
@@ -37,16 +67,15 @@ class Workers:
             raise ConfigError(f"workers is {count}.", "Give at least one worker, or leave it out to use every core.")
         self.count = count or available_cores()
         _hold_libraries_to_one_thread()
-        self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
+        self._pool = ThreadPoolExecutor(self.count - 1) if self.count > 1 else None
 
-    def run(self, work: Callable[[NDArray[np.int64]], object], costs: NDArray[np.int64]) -> None:
-        """Call ``work`` with parts of 0 .. len(costs)-1 until all are done, the costly ones first."""
+    def run(self, work: Work, costs: NDArray[np.int64]) -> None:
+        """Let every worker take pieces 0 .. len(costs)-1, the costly ones first, until all are done."""
         order = np.argsort(-costs, kind="stable")
-        if self._pool is None or order.size == 1:
-            work(order)
-            return
-        parts = min(order.size, self.count * PARTS_PER_WORKER)
-        futures = [self._pool.submit(work, order[part::parts]) for part in range(parts)]
+        counter = np.zeros(1, np.int64)
+        helpers = min(self.count, order.size) - 1
+        futures = [self._pool.submit(work, order, counter) for _ in range(helpers)] if self._pool else []
+        work(order, counter)
         for future in futures:
             future.result()
 

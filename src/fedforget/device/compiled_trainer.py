@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedforget.device.kernels import dot, mlp
 from fedforget.device.plan import Plan
 from fedforget.device.training import LocalTraining, Trained, steps
 from fedforget.models import MF, NCF, LightGCN, Public, Recommender
 from fedforget.models.parameters import Array
-from fedforget.workers import Workers
+from fedforget.workers import Places, Workers
 
 
 class CompiledTrainer:
@@ -32,15 +31,15 @@ class CompiledTrainer:
         lr, batch = self.training.lr, self.training.batch
         data = (plan.item_ptr, plan.items, plan.positives, plan.sample_ptr, plan.left)
 
-        def run(clients: NDArray[np.int64]) -> None:
+        def run(order: Places, counter: Places) -> None:
             if isinstance(self.model, NCF):
                 mlp.train_clients(
-                    clients, *data, plan.batch_keys, public.items, public.dense, private, self.model.hidden,
+                    order, counter, *data, plan.batch_keys, public.items, public.dense, private, self.model.hidden,
                     epochs, batch, lr, out.rows, out.dense, out.private, out.losses,
                 )  # fmt: skip
             else:
                 dot.train_clients(
-                    clients, *data, plan.right, plan.batch_keys, public.items, private,
+                    order, counter, *data, plan.right, plan.batch_keys, public.items, private,
                     isinstance(self.model, LightGCN), epochs, batch, lr, out.rows, out.private, out.losses,
                 )  # fmt: skip
 

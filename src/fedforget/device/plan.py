@@ -15,7 +15,7 @@ from fedforget import randomness
 from fedforget.compiled import exact
 from fedforget.device.sampling import FLAGS, Items, Sampler, candidate_pool, survey
 from fedforget.models.parameters import Array
-from fedforget.workers import Workers
+from fedforget.workers import Places, Workers, take
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def draw_plan(
 
     turned, lengths = survey(items)
 
-    def run(clients: NDArray[np.int64]) -> None:
+    def run(order: Places, counter: Places) -> None:
         _draw(
-            clients, FLAGS[sampler.kind], sampler.R, items, turned, lengths, users, own_ptr, own_items, keys,
+            order, counter, FLAGS[sampler.kind], sampler.R, items, turned, lengths, users, own_ptr, own_items, keys,
             item_ptr, rows, draw_ptr, drawn, found,
         )  # fmt: skip
 
@@ -92,9 +92,12 @@ def draw_plan(
 
 @exact
 def _draw(  # type: ignore[no-untyped-def]
-    clients, flags, R, items, turned, lengths, users, own_ptr, own_items, keys, item_ptr, rows, draw_ptr, drawn, found
-) -> None:
-    """For each client: its rows (own items, then distinct negatives) and its draws as positions among the rows.
+    order, counter, flags, R, items, turned, lengths, users, own_ptr, own_items, keys,
+    item_ptr, rows, draw_ptr, drawn, found,
+) -> None:  # fmt: skip
+    """For each client that falls to this worker: its rows (own items, then distinct negatives), and its draws.
+
+    Draws are positions among the rows.
 
     ``found`` gets the number of distinct negatives and the number of draws: fewer than wanted only where the pool
     is too small (then items repeat) or empty (then nothing is drawn).
@@ -102,7 +105,11 @@ def _draw(  # type: ignore[no-untyped-def]
     mask = np.zeros(items.shape[0], np.uint8)
     place_of = np.empty(items.shape[0], np.int32)
     state = np.empty(1, np.uint64)
-    for c in clients:
+    while True:
+        ticket = take(counter)
+        if ticket >= order.size:
+            break
+        c = order[ticket]
         own = own_items[own_ptr[c] : own_ptr[c + 1]]
         out = rows[item_ptr[c] : item_ptr[c + 1]]
         draws = drawn[draw_ptr[c] : draw_ptr[c + 1]]

@@ -19,7 +19,7 @@ from fedforget.device.plan import Plan
 from fedforget.device.training import LocalTraining, Trained, steps
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
-from fedforget.workers import Workers
+from fedforget.workers import Places, Workers, taken
 
 #: Clients trained together on the CPU; beyond this their state leaves the cache.
 GROUP = 16
@@ -45,8 +45,8 @@ class StackedTrainer:
         size = self.group if self.device == "cpu" else order.size
         groups = [order[start : start + size] for start in range(0, order.size, max(size, 1))]
 
-        def run(chosen: NDArray[np.int64]) -> None:
-            for group in chosen:
+        def run(places: Places, counter: Places) -> None:
+            for group in taken(places, counter):
                 self._train(groups[group], n_steps, plan, public, private, epochs, out)
 
         self.workers.run(run, costs=np.array([n_steps[group].sum() for group in groups], np.int64))

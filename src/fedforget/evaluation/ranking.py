@@ -22,7 +22,7 @@ from fedforget.errors import ConfigError, DataError, FedForgetError
 from fedforget.evaluation.candidates import draw_candidates
 from fedforget.evaluation.report import FULL, SAMPLED, Evaluation
 from fedforget.models.parameters import Array
-from fedforget.workers import Workers
+from fedforget.workers import Places, Workers, taken
 
 #: Gives the scores of all items for a user index.
 Scorer = Callable[[int], Array]
@@ -51,8 +51,8 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
     sampled = np.empty((users.size, len(SAMPLED)))
     full = np.empty((users.size, len(FULL)))
 
-    def run(places: NDArray[np.int64]) -> None:
-        for place in places:
+    def run(order: Places, counter: Places) -> None:
+        for place in taken(order, counter):
             user = int(users[place])
             scores = score(user)
             if not np.isfinite(scores).all():

@@ -9,6 +9,7 @@ from fedforget import randomness
 from fedforget.compiled import exact, fast
 from fedforget.device.kernels.adam import adam, all_scales
 from fedforget.models.parameters import Array
+from fedforget.workers import take
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1)
@@ -162,12 +163,16 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    clients, item_ptr, items, positives, sample_ptr, left, right, keys,
+    order, counter, item_ptr, items, positives, sample_ptr, left, right, keys,
     public, private, propagate, epochs, batch, lr, out_rows, out_private, out_loss,
 ) -> None:  # fmt: skip
-    """Train these clients of a plan one after another; write what changed."""
+    """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
     state = np.empty(1, np.uint64)
-    for c in clients:
+    while True:
+        ticket = take(counter)
+        if ticket >= order.size:
+            break
+        c = order[ticket]
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         table = public[used]

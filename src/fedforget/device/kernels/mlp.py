@@ -25,6 +25,7 @@ from fedforget.device.kernels.layers import Hidden, Layers, hidden, layers, pack
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
 from fedforget.device.kernels.rows import catch_up, gather, step_rows
 from fedforget.models.parameters import Array
+from fedforget.workers import take
 
 #: Rows of a weight matrix that are stepped at once, so that their gradient never leaves the innermost cache: a
 #: multiple of the tile's six.
@@ -157,15 +158,19 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    clients, item_ptr, items, positives, sample_ptr, left, keys,
+    order, counter, item_ptr, items, positives, sample_ptr, left, keys,
     public, dense, private, widths, epochs, batch, lr, out_rows, out_dense, out_private, out_loss,
 ) -> None:  # fmt: skip
-    """Train these clients of a plan one after another; write what changed."""
+    """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
     memory = aligned(3, padded_size(dim, widths))
     w, m, v = layers(memory[0], dim, widths), layers(memory[1], dim, widths), layers(memory[2], dim, widths)
-    for c in clients:
+    while True:
+        ticket = take(counter)
+        if ticket >= order.size:
+            break
+        c = order[ticket]
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         table = public[used]
