@@ -28,6 +28,8 @@ Mask = NDArray[np.uint8]
 KINDS = ["random", "user", "item", "mixed"]
 #: A kind as two bits: whether the pool looks around the user, and whether it looks around the user's items.
 FLAGS = {"random": 0b00, "user": 0b01, "item": 0b10, "mixed": 0b11}
+#: Bins in which distances are counted to find the nearest.
+BINS = 1024
 
 
 @dataclass(frozen=True)
@@ -89,29 +91,33 @@ def centroid(items: Array, own: Items, out: Array) -> None:
 
 @exact
 def kth_smallest(values: Array, k: int) -> np.float32:
-    """The k-th smallest value, counting from 0. Reorders ``values`` (Hoare's selection)."""
-    low, high = 0, values.size - 1
-    while low < high:
-        pivot = values[(low + high) >> 1]
-        i, j = low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while pivot < values[j]:
-                j -= 1
-            if i <= j:
-                kept = values[i]
-                values[i] = values[j]
-                values[j] = kept
-                i += 1
-                j -= 1
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:
-            break
-    return np.float32(values[k])
+    """The k-th smallest value, counting from 0.
+
+    Values are counted in equal bins; only those of the bin where the k-th lies are looked at again. Unlike a
+    partition of all values, that needs no branch that the processor cannot foresee.
+    """
+    low, high = values.min(), values.max()
+    if not low < high:
+        return np.float32(low)
+    if not np.isfinite(high - low):
+        return np.float32(np.sort(values)[k])
+    scale = (np.float64(BINS) - 1.0) / (np.float64(high) - np.float64(low))
+    bins = np.empty(values.size, np.int32)
+    counts = np.zeros(BINS, np.int64)
+    for i in range(values.size):
+        bins[i] = int((np.float64(values[i]) - np.float64(low)) * scale)
+        counts[bins[i]] += 1
+    at = 0
+    while k >= counts[at]:
+        k -= counts[at]
+        at += 1
+    near = np.empty(counts[at], np.float32)
+    n_near = 0
+    for i in range(values.size):
+        if bins[i] == at:
+            near[n_near] = values[i]
+            n_near += 1
+    return np.float32(np.sort(near)[k])
 
 
 @exact
@@ -120,21 +126,20 @@ def mark_nearest(distances: Array, own: Mask, n: int, marked: Mask) -> None:
     free = np.empty(distances.size, np.float32)
     n_free = 0
     for i in range(distances.size):
-        if own[i] == 0:
-            free[n_free] = distances[i]
-            n_free += 1
+        free[n_free] = distances[i]
+        n_free += 1 - own[i]
     limit = kth_smallest(free[:n_free], n - 1)
-    taken = 0
+    left = n
     for i in range(distances.size):
-        if own[i] == 0 and distances[i] < limit:
-            marked[i] = 1
-            taken += 1
+        nearer = (1 - own[i]) & (distances[i] < limit)
+        marked[i] |= nearer
+        left -= nearer
     for i in range(distances.size):
-        if taken == n:
+        if left == 0:
             break
         if own[i] == 0 and distances[i] == limit:
             marked[i] = 1
-            taken += 1
+            left -= 1
 
 
 @exact
