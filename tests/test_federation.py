@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import fedforget as ff
+from fedforget.device.devices import DIVERGED
 from fedforget.device.training import LocalTraining
+from fedforget.errors import RunWarning
 from fedforget.files import only_writer
 
 MODELS = [ff.MF(dim=8), ff.LightGCN(dim=8), ff.NCF(dim=8, hidden=(32, 16, 8), negatives=2)]
@@ -88,9 +90,12 @@ def test_a_missing_last_snapshot_goes_on_from_the_one_before(board: ff.Interacti
     unbroken = build(board).fit(rounds=5)
     build(board, path=tmp_path / "run").fit(rounds=4).close()
     (tmp_path / "run" / "snapshots" / "000004.safetensors").unlink()
-    resumed = build(board, path=tmp_path / "run")
+    with pytest.warns(RunWarning, match="taken up at round 3"):
+        resumed = build(board, path=tmp_path / "run")
     assert resumed.rounds == 3
-    assert same(resumed.fit(rounds=5), unbroken)
+    with pytest.warns(RunWarning):
+        resumed.fit(rounds=5)
+    assert same(resumed, unbroken)
 
 
 def test_a_lost_end_of_the_device_log_goes_on_from_what_is_left(board: ff.Interactions, tmp_path: Path) -> None:
@@ -102,9 +107,12 @@ def test_a_lost_end_of_the_device_log_goes_on_from_what_is_left(board: ff.Intera
     build(board, path=run).fit(rounds=5).close()
     shutil.rmtree(run / "devices")
     shutil.copytree(tmp_path / "older", run / "devices")
-    resumed = build(board, path=run)
+    with pytest.warns(RunWarning, match="the log of its devices at 3"):
+        resumed = build(board, path=run)
     assert resumed.rounds == 3
-    assert same(resumed.fit(rounds=5), unbroken)
+    with pytest.warns(RunWarning):
+        resumed.fit(rounds=5)
+    assert same(resumed, unbroken)
 
 
 def test_metrics_have_one_line_a_round_whatever_happened(board: ff.Interactions, tmp_path: Path) -> None:
@@ -246,3 +254,84 @@ def test_rounds_in_which_nobody_took_part_survive_a_restart(board: ff.Interactio
     resumed = build(board, joins=late, path=tmp_path / "run")
     assert resumed.rounds == 2
     assert same(resumed.fit(rounds=4), build(board, joins=late).fit(rounds=4))
+
+
+class TestStatesThatMustNotMix:
+    """Readers, second objects, interruptions and half-deleted folders."""
+
+    def test_opening_a_run_writes_nothing_to_it(self, board: ff.Interactions, tmp_path: Path) -> None:
+        """As a reader would between a live trainer's snapshot, log entry and commit."""
+        run = tmp_path / "run"
+        fed = build(board, path=run).fit(rounds=3)
+        fed.devices.train(4, fed.public, [1, 2], 1)
+        stray = run / "snapshots" / "000004.safetensors"
+        stray.write_bytes(fed.public.to_bytes())
+        reader = ff.Federation.open(run, board)
+        assert reader.rounds == 3
+        assert reader.public.digest == fed.public.digest
+        assert stray.exists()
+        assert fed._log.last_round() == 4
+
+    def test_a_second_object_goes_on_from_what_the_first_did(self, board: ff.Interactions, tmp_path: Path) -> None:
+        unbroken = build(board).fit(rounds=6)
+        first, second = (build(board, path=tmp_path / "run") for _ in range(2))
+        first.fit(rounds=3)
+        second.fit(rounds=6)
+        assert same(second, unbroken)
+        assert same(first.fit(rounds=6), unbroken)
+
+    @pytest.mark.parametrize("folder", [True, False])
+    def test_interrupted_within_a_round_and_fitted_again(
+        self, board: ff.Interactions, tmp_path: Path, folder: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        unbroken = build(board).fit(rounds=4)
+        fed = build(board, path=tmp_path / "run" if folder else None).fit(rounds=2)
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fed._history, "commit", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                fed.fit(rounds=4)
+        assert fed.rounds == 2
+        assert same(fed.fit(rounds=4), unbroken)
+
+    def test_a_round_asked_for_again_gives_the_same_answer(self, board: ff.Interactions) -> None:
+        fed = build(board).fit(rounds=2)
+        first, _ = fed.devices.train(3, fed.public, [4, 7], 2)
+        again, _ = fed.devices.train(3, fed.public, [4, 7], 2)
+        np.testing.assert_array_equal(first.rows, again.rows)
+
+    @pytest.mark.parametrize("lost", ["devices", "history.sqlite", "snapshots"])
+    def test_half_a_run_is_reported_and_never_mixed(self, board: ff.Interactions, tmp_path: Path, lost: str) -> None:
+        unbroken = build(board).fit(rounds=5)
+        run = tmp_path / "run"
+        build(board, path=run).fit(rounds=4).close()
+        gone = run / lost
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        if lost == "snapshots":
+            with pytest.raises(ff.RunError, match="no snapshot"):
+                ff.Federation.open(run, board)
+            return
+        with pytest.warns(RunWarning, match="taken up at round 0"):
+            fed = ff.Federation.open(run, board)
+        assert fed.rounds == 0
+        with pytest.warns(RunWarning):
+            fed.fit(rounds=5)
+        assert same(fed, unbroken)
+
+    def test_a_device_whose_training_diverges_keeps_what_it_had(self, board: ff.Interactions) -> None:
+        fed = build(board)
+        before = fed.devices.private(3).copy()
+        public = fed.public.copy()
+        public.items[:] = np.nan
+        updates, failures = fed.devices.train(1, public, [3], 1)
+        assert len(updates) == 0
+        assert failures == {3: DIVERGED}
+        np.testing.assert_array_equal(fed.devices.private(3), before)
+
+    def test_evaluation_on_training_items_is_refused(self, board: ff.Interactions) -> None:
+        train, _ = board.split()
+        with pytest.raises(ff.DataError, match="in the training and the test data"):
+            build(train).evaluate(board)

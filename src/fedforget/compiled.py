@@ -11,6 +11,7 @@ the package's sources gets a cache folder of its own.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,10 +30,17 @@ def _cache_folder() -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
-    root = _config.CACHE_DIR or platformdirs.user_cache_path("fedforget") / "kernels"
-    return str(Path(root) / digest.hexdigest()[:16])
+    root = Path(_config.CACHE_DIR or platformdirs.user_cache_path("fedforget") / "kernels")
+    folder = root / digest.hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except OSError:
+        return tempfile.mkdtemp(prefix="fedforget-kernels-")
 
 
+#: Where machine code is kept. Where the usual place cannot be written, a temporary one that serves this process.
 _CACHE = _cache_folder()
 
 

@@ -28,6 +28,10 @@ class RunError(FedForgetError):
     """A run folder cannot be opened, continued or written."""
 
 
+class RunWarning(UserWarning):
+    """A run was taken up in a way its owner should know of."""
+
+
 def one_of(kind: str, value: object, known: list[str]) -> ConfigError:
     """The error for a name that is not in a list of known names, with the closest one suggested."""
     import difflib

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,18 +16,18 @@ from fedforget.device.log import DeviceLog, MemoryLog, SqliteLog
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.engines.simulation import Simulation
-from fedforget.errors import ConfigError, RunError
+from fedforget.errors import ConfigError, RunError, RunWarning
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.files import make_folder, only_writer
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
+from fedforget.randomness import UserId
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Protocol, run_rounds
-from fedforget.settings import Settings, first_difference, read_config
+from fedforget.settings import Settings, comparable, first_difference, read_config
 
-UserId = int | str
 OnRound = Callable[[RoundRecord], None]
 
 
@@ -33,8 +35,12 @@ class Federation:
     """A federated recommender: every user of ``train`` is one client.
 
     With a ``path`` the run lives in that folder and survives its process: building it again with the same settings,
-    or ``Federation.open(path)``, goes on after the last finished round.
+    or ``Federation.open(path)``, goes on after the last finished round. ``public`` are the public parameters after
+    ``rounds`` rounds.
     """
+
+    public: Public
+    rounds: int
 
     def __init__(
         self,
@@ -67,6 +73,8 @@ class Federation:
             joins or {},
         )
         self._roster = Roster(train.user_ids.tolist(), joins)
+        compute = compute or Compute()
+        compute.check(model)
         self._prepare_folder()
         self._history = History(self.path, model.dense_layout, self.settings.protocol.snapshot_every)
         self._log: DeviceLog = MemoryLog() if self.path is None else SqliteLog(self.path / "devices" / "log.sqlite")
@@ -75,7 +83,8 @@ class Federation:
             train, model, self.settings.sampler, self.settings.training, self._log, seed=seed, compute=compute
         )
         self._clients = Simulation(self.devices)
-        self.public = self._resumed()
+        self._tidy = False
+        self._take_up()
 
     @classmethod
     def open(
@@ -109,11 +118,6 @@ class Federation:
         """The recommender being trained."""
         return self.settings.model
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds are done."""
-        return self._history.last_round
-
     def last_cohort(self) -> list[UserId]:
         """The users who took part in the last round."""
         return list(self._history.record(self.rounds).participants)
@@ -134,23 +138,25 @@ class Federation:
         """
         if (rounds is None) == (more is None):
             raise ConfigError("fit() takes either rounds or more.", "fit(rounds=200) trains until 200 are done in all.")
-        until = self.rounds + more if more is not None else (rounds or 0)
-        if until < 0 or (more is not None and more < 0):
-            raise ConfigError(f"fit() was asked for {rounds if more is None else more} rounds.", "Give 0 or more.")
+        if (rounds or more or 0) < 0:
+            raise ConfigError(f"fit() was asked for {rounds or more} rounds.", "Give 0 or more.")
+        if (test is None) != (evaluate_every is None) or (evaluate_every is not None and evaluate_every < 1):
+            raise ConfigError(
+                f"evaluate_every is {evaluate_every}, test is {test!r}.",
+                "Give both or neither, and at least 1.",
+            )
 
         def after_round(record: RoundRecord, public: Public) -> None:
-            self.public = public
+            self.public, self.rounds = public, record.round
             self._metrics.append(_metrics_line(record))
-            if test is not None and evaluate_every and record.round % evaluate_every == 0:
+            if test is not None and evaluate_every is not None and record.round % evaluate_every == 0:
                 self._metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
             if on_round is not None:
                 on_round(record)
 
-        if self.path is None:
-            self._run(until, after_round)
-        else:
-            with only_writer(self.path):
-                self._run(until, after_round)
+        with nullcontext() if self.path is None else only_writer(self.path):
+            self._make_sound()
+            self._run(self.rounds + more if more is not None else rounds or 0, after_round)
         return self
 
     def scores(self, user: UserId) -> Array:
@@ -178,8 +184,7 @@ class Federation:
     def close(self) -> None:
         """Let go of the run's files."""
         self._history.close()
-        if isinstance(self._log, SqliteLog):
-            self._log.close()
+        self._log.close()
 
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
@@ -203,7 +208,7 @@ class Federation:
             return
         config = self.path / "config.toml"
         if config.exists():
-            if difference := first_difference(read_config(config), self.settings.to_dict()):
+            if difference := first_difference(comparable(read_config(config)), comparable(self.settings.to_dict())):
                 raise RunError(
                     f"{self.path} holds a run with other settings: {difference}.",
                     "Use the same settings to continue it, or another folder for a new run.",
@@ -214,37 +219,69 @@ class Federation:
         make_folder(self.path)
         self.settings.save(config)
 
-    def _resumed(self) -> Public:
-        """The state to go on from: the last round that history, snapshots and device logs all know."""
+    def _take_up(self) -> None:
+        """Load the state to go on from, writing nothing: others may read, or train, in the same folder."""
+        self.rounds = self._last_sound_round()
         if self._history.last_round < 0:
-            public = self.model.init_public(self.train.n_items, self.settings.seed)
-            self._history.commit(RoundRecord(0, [], None, 0.0), public)
-            return public
-        logged = self._log.last_round()
-        last = next(r for r in self._history.usable_rounds() if self._history.last_active_round(r) <= logged)
-        public = self._history.snapshot(last)
-        self._history.forget_after(last)
-        if logged > last:
-            self._clients.roll_back(last)
-        self._metrics.drop_after(last)
+            self.public = self.model.init_public(self.train.n_items, self.settings.seed)
+        else:
+            self.public = self._history.snapshot(self.rounds)
+        self.devices.restore(self.rounds)
+
+    def _last_sound_round(self) -> int:
+        """The last round that history, snapshots and device logs all know."""
+        finished, logged = self._history.last_round, self._log.last_round()
+        sound = 0
+        if finished >= 0:
+            usable = self._history.usable_rounds()
+            sound = next((r for r in usable if self._history.last_active_round(r) <= logged), -1)
+        if sound < 0:
+            raise RunError(
+                f"{self.path} has no snapshot to go on from.", "Restore its snapshots folder, or start a new run."
+            )
+        if sound < finished or (finished < 0 < logged):
+            warnings.warn(
+                f"{self.path} is taken up at round {sound}: its history ends at round {max(finished, 0)}, the log of "
+                f"its devices at {logged}, and snapshots may be missing. Training computes the rest again.",
+                RunWarning,
+                stacklevel=4,
+            )
+        return sound
+
+    def _make_sound(self) -> None:
+        """Before training: load anew if the files have moved on, and drop from them what no round accounts for."""
+        active = self._history.last_active_round(self.rounds)
+        if self._history.last_round != self.rounds or self._log.last_round() != active:
+            self._take_up()
+            self._clients.roll_back(self.rounds)
+            self._tidy = False
+        if not self._tidy:
+            self._tidy_up()
+            self._tidy = True
+
+    def _tidy_up(self) -> None:
+        """Let history, snapshots and metrics hold the finished rounds, and nothing that a crash left behind."""
+        self._history.forget_after(self.rounds)
+        if self._history.last_round < 0:
+            self._history.commit(RoundRecord(0, [], None, 0.0), self.public)
+        self._metrics.drop_after(self.rounds)
         known = {line["round"] for line in self._metrics.read() if "loss" in line}
-        for round_ in range(1, last + 1):
+        for round_ in range(1, self.rounds + 1):
             if round_ not in known:
                 self._metrics.append(_metrics_line(self._history.record(round_)))
-        return public
 
 
 def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
     """The training and test parts of a run whose data came from a named set or a file."""
-    source = read_config(Path(path) / "config.toml")["data"]
+    source = read_config(Path(path) / "config.toml").get("data", {})
     if "name" not in source:
         raise RunError(
             "The run's data was passed in from Python, so it cannot be loaded again.",
             "Open it from Python: Federation.open(path, train).",
         )
-    data = load(source["name"], folder=folder, **source["options"])
-    train, test = data.split(source["test"], source["split_seed"])
-    if train.digest != source["digest"]:
+    data = load(source["name"], folder=folder, **source.get("options", {}))
+    train, test = data.split(source.get("test", 0.2), source.get("split_seed", 0))
+    if train.digest != source.get("digest"):
         raise RunError(
             f"The data of {source['name']!r} is not what this run was trained on.",
             "Restore the original file, or start a new run in another folder.",

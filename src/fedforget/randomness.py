@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from fedforget.compiled import exact
 
 Stream = NDArray[np.uint64]
+#: A user's id as it comes from outside: the same type everywhere.
+UserId = int | str
 
 #: What a stream may be drawn for. The numbers are part of the format of a run: never reuse or reorder them.
 COHORT: Final = 1
@@ -136,7 +138,7 @@ def priorities(seed: int, purpose: int, round_: int, users: NDArray[np.uint64]) 
     return out
 
 
-def user_key(user_id: int | str) -> int:
+def user_key(user_id: UserId) -> int:
     """The 64-bit key of an outside user id: the same on every machine and in every process."""
     name = f"s:{user_id}" if isinstance(user_id, str) else f"i:{int(user_id)}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -113,6 +113,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
+def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what may change between visits to a run: where its data lies."""
+    return {**values, "data": {"digest": values.get("data", {}).get("digest")}}
+
+
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
     """The first setting in which two configurations differ, with both values; None if they agree."""
     for name in sorted({*old, *new}):

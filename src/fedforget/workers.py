@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -75,7 +75,11 @@ class Workers:
         counter = np.zeros(1, np.int64)
         helpers = min(self.count, order.size) - 1
         futures = [self._pool.submit(work, order, counter) for _ in range(helpers)] if self._pool else []
-        work(order, counter)
+        try:
+            work(order, counter)
+        finally:
+            counter[0] = order.size  # after an error, nobody starts another piece
+            wait(futures)
         for future in futures:
             future.result()
 

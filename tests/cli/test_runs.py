@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -72,6 +74,53 @@ def test_train_evaluate_recommend_on_own_data(shell: Shell, table: Path, tmp_pat
     assert [(row["item"], row["score"]) for row in offered["items"]] == fed.recommend("u3", k=4)
 
 
+def test_a_run_goes_on_with_its_folder_alone(shell: Shell, table: Path, tmp_path: Path) -> None:
+    shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 2, "--lr", "0.01")
+    again = shell.json("train", "--out", tmp_path / "run", "--rounds", 3)
+    assert again["rounds"] == 3
+    assert shell.json("train", "--out", tmp_path / "run", "--rounds", 1)["rounds"] == 3
+    assert "nothing to train" in shell("train", "--out", tmp_path / "run", "--rounds", 1) + shell.errors
+
+
+def test_a_refused_start_leaves_nothing_behind(shell: Shell, table: Path, tmp_path: Path) -> None:
+    shell(*train_arguments(table, tmp_path / "run"), "--workers", 0, fails=1)
+    shell(*train_arguments(table, tmp_path / "run"), "--device", "tpu", fails=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_moved_data_is_recognised_by_its_content(shell: Shell, table: Path, tmp_path: Path) -> None:
+    before = shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 1)
+    moved = table.rename(tmp_path / "moved.csv")
+    after = shell.json(*train_arguments(moved, tmp_path / "run"), "--rounds", 1)
+    assert after["full"] == before["full"]
+
+
+def test_names_with_brackets_are_shown_as_they_are(shell: Shell, tmp_path: Path) -> None:
+    users, items = ff.synthetic(users=20, items=30, mean_items=8).pairs()
+    path = tmp_path / "[odd].csv"
+    names = [f"Game {i} [DLC] [/x]" for i in items]
+    pl.DataFrame({"user": [f"[b]{u}" for u in users], "item": names}).write_csv(path)
+    shell("train", path, "--out", tmp_path / "[run]", "--rounds", 1, *QUICK)
+    assert "[DLC] [/x]" in shell("recommend", tmp_path / "[run]", "--user", "[b]3")
+
+
+def test_interrupted_it_says_so_and_can_go_on(table: Path, tmp_path: Path) -> None:
+    """A real SIGINT to a real process."""
+    arguments = [*train_arguments(table, tmp_path / "run"), "--rounds", 100_000]
+    command = [sys.executable, "-m", "fedforget", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert printed == ""
+    assert "Interrupted" in told
+    done = ff.Federation.open(tmp_path / "run").rounds
+    assert done >= 2
+
+
 def test_training_goes_on_where_it_was(shell: Shell, table: Path, tmp_path: Path) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     shell.json(*train_arguments(table, broken), "--rounds", 2)
@@ -132,7 +181,9 @@ class TestErrors:
             (["train", "synthetic", "--out", "x", "--fraction", "2"], "fraction is 2"),
             (["train", "synthetic", "--out", "x", "--test", "1.5"], "The test share is 1.5"),
             (["train", "synthetic", "--out", "x", "--device", "tpu"], "tpu"),
-            (["train", "synthetic", "--out", "x", "--rounds", "-1"], "-1 rounds"),
+            (["train", "synthetic", "--out", "x", "--rounds", "-1"], "rounds is -1"),
+            (["train", "synthetic", "--out", "x", "--seed", "99999999999999999999"], "The seed is 9999"),
+            (["train", "--out", "x"], "no config.toml"),
             (["train", "gone.csv", "--out", "x"], "gone.csv"),
             (["evaluate", "nowhere"], "no config.toml"),
             (["recommend", "nowhere", "--user", "1"], "no config.toml"),

@@ -97,6 +97,14 @@ def test_adam_touches_its_part_only_and_reads_gradients_from_their_own_place() -
     np.testing.assert_allclose(w[20:40], -0.01, rtol=1e-4)
 
 
+def test_catching_up_after_very_many_steps_stays_finite() -> None:
+    scales = all_scales(200_001, 0.01)
+    w, m, v = (np.full(70, 1e-3, np.float32) for _ in range(3))
+    adam_idle(w, m, v, 0, 70, 200_000, 200_001, scales)
+    np.testing.assert_allclose(v, 0.999e-3, rtol=1e-5)
+    assert np.isfinite(w).all()
+
+
 @given(since=st.integers(1, 30), idle=st.integers(1, 40), size=st.integers(1, 140), seed=st.integers(0, 50))
 @settings(deadline=None, max_examples=40)
 def test_catching_up_equals_steps_without_a_gradient(since: int, idle: int, size: int, seed: int) -> None:

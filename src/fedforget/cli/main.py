@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import click
@@ -29,6 +30,9 @@ app.command()(runs.evaluate)
 app.command()(runs.recommend)
 
 
+INTERRUPTED = 130
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"fedforget {fedforget.__version__}")
@@ -47,8 +51,12 @@ def options(
 
 def run() -> None:
     """Run the command line; errors made on purpose are told without a traceback."""
+    warnings.showwarning = lambda message, *_, **__: notes.print(f"[yellow]Note:[/] {escape(str(message))}")
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(code if isinstance(code, int) else 0)
     except FedForgetError as error:
         _tell(error.problem, error.hint)
         _end(error.exit_code, error)
@@ -57,7 +65,7 @@ def run() -> None:
         _end(error.exit_code, error)
     except (click.Abort, KeyboardInterrupt) as error:
         _tell("Interrupted.", "A run in a folder goes on from its last finished round with the same command.")
-        _end(130, error)
+        _end(INTERRUPTED, error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -22,7 +22,7 @@ SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/quickstart"),
+    out: Annotated[Path | None, typer.Option(help="The run folder; runs/quickstart-DATA if not given.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 200,
     folder: Folder = None,
     as_json: AsJson = False,
@@ -34,7 +34,7 @@ def quickstart(
     source |= {"test": 0.2, "split_seed": 0}
     if not as_json:
         show.notes.print(f"{source['name']}: {data}, every user one client; a tenth of them train in each round.")
-    started = time.perf_counter()
+    out = out or Path("runs") / f"quickstart-{source['name']}"
     fed = Federation(train, LightGCN(), seed=0, path=out, source=source)
     workers = fed.devices.workers
     untrained = fed.model.init_public(train.n_items, seed=0)
@@ -46,8 +46,9 @@ def quickstart(
     }
     rows = {label: evaluate(score, train, test, Ranking(), workers) for label, score in scorers.items()}
     before = fed.rounds
+    started = time.perf_counter()
     with show.rounds_bar(before, rounds, quiet=as_json) as on_round:
-        fed.fit(rounds=rounds, on_round=on_round)
+        fed.fit(rounds=max(rounds, before), on_round=on_round)
     seconds = time.perf_counter() - started
     rows["Fed-LightGCN"] = fed.evaluate(test)
     user = train.user_ids.tolist()[0]
@@ -65,7 +66,7 @@ def quickstart(
     show.out.print(show.evaluation_table(rows, title=f"{source['name']}, {train.n_users:,} clients"))
     done = f"{fed.rounds - before} rounds in {seconds:.0f} s" if fed.rounds > before else "the run was finished before"
     best = ", ".join(str(item) for item, _ in fed.recommend(user, k=5))
-    show.out.print(f"{done}; saved in {out}. For user {user}: items {best}.", soft_wrap=True, highlight=False)
+    show.out.print(f"{done}; saved in {out}. For user {user}: items {best}.", soft_wrap=True)
     show.out.print(f"Next: fedforget recommend {out} --user {user}   fedforget evaluate {out}", soft_wrap=True)
 
 

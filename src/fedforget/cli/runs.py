@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.data import NAMES, load
+from fedforget.data import NAMES, Interactions, load
 from fedforget.device.devices import Compute
 from fedforget.device.sampling import KINDS, Sampler
 from fedforget.device.training import TRAINERS, LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
+from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.federation import Federation, load_parts
 from fedforget.models import MODELS, build_model
 from fedforget.server.aggregate import RULES
@@ -28,8 +29,10 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
 def train(
-    data: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or the path of a file.")],
-    out: Annotated[Path, typer.Option(help="The run folder; an unfinished run there goes on.")],
+    out: Annotated[Path, typer.Option(help="The run folder; a run that is there goes on.")],
+    data: Annotated[
+        str | None, typer.Argument(help=f"{', '.join(NAMES)}, or the path of a file; not needed to go on with a run.")
+    ] = None,
     model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "lightgcn",
     rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = 200,
     seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
@@ -46,6 +49,7 @@ def train(
     dim: Annotated[int | None, typer.Option(help="Embedding size.")] = None,
     init_std: Annotated[float | None, typer.Option(help="Spread of the initial embeddings.")] = None,
     loss: Annotated[str | None, typer.Option(help="bce or bpr.")] = None,
+    negatives: Annotated[int | None, typer.Option(help="N, the usual negatives for each positive.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Evaluate so often, into metrics.jsonl.")] = None,
     trainer: Annotated[str, typer.Option(help=f"One of {', '.join(TRAINERS)}.")] = Compute.trainer,
     device: Device = Compute.device,
@@ -56,31 +60,44 @@ def train(
     separator: Separator = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a federated recommender in a run folder; stop it at any time and go on with the same command."""
+    """Train a federated recommender in a run folder; stop it at any time and go on with the same command.
+
+    To go on with a run, its folder is enough: fedforget train --out RUN --rounds 300.
+    """
     show.tell_if_compiling()
-    options = file_options(user_column, item_column, separator)
-    name = data if data in NAMES else str(Path(data).resolve())
-    parts = load(data, folder=folder, **options).split(test, seed)
-    given = {"dim": dim, "init_std": init_std, "loss": loss}
-    fed = Federation(
-        parts[0],
-        build_model(model, **{key: value for key, value in given.items() if value is not None}),
-        seed=seed,
-        path=out,
-        sampler=Sampler(sampler, r, beta),
-        training=LocalTraining(epochs, batch, lr),
-        protocol=Protocol(fraction, aggregation, snapshot_every),
-        compute=Compute(trainer, device, workers),
-        source={"name": name, "options": options, "test": test, "split_seed": seed},
-    )
+    if rounds < 0:
+        raise ConfigError(f"rounds is {rounds}.", "Give 0 or more.")
+    compute = Compute(trainer, device, workers)
+    if data is None:
+        fed, test_part = _opened(out, folder, compute)
+    else:
+        options = file_options(user_column, item_column, separator)
+        train_part, test_part = load(data, folder=folder, **options).split(test, seed)
+        name = data if data in NAMES else str(Path(data).expanduser().resolve())
+        given = {"dim": dim, "init_std": init_std, "loss": loss, "negatives": negatives}
+        fed = Federation(
+            train_part,
+            build_model(model, **{key: value for key, value in given.items() if value is not None}),
+            seed=seed,
+            path=out,
+            sampler=Sampler(sampler, r, beta),
+            training=LocalTraining(epochs, batch, lr),
+            protocol=Protocol(fraction, aggregation, snapshot_every),
+            compute=compute,
+            source={"name": name, "options": options, "test": test, "split_seed": seed},
+        )
+    check_same_catalogue(fed.train, test_part)
+    if fed.rounds >= rounds and not as_json:
+        show.notes.print(f"{fed.rounds} rounds are done already: nothing to train.", markup=False)
     with show.rounds_bar(fed.rounds, rounds, quiet=as_json) as on_round:
-        fed.fit(rounds=rounds, test=parts[1], evaluate_every=evaluate_every, on_round=on_round)
-    result = fed.evaluate(parts[1])
+        watched = test_part if evaluate_every is not None else None
+        fed.fit(max(rounds, fed.rounds), test=watched, evaluate_every=evaluate_every, on_round=on_round)
+    result = fed.evaluate(test_part)
     if as_json:
         show.print_json({"run": str(out), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
         return
-    show.out.print(show.evaluation_table({f"{model}, {fed.rounds} rounds": result}))
-    show.out.print(f"Saved in {out}. Next: fedforget recommend {out} --user {parts[0].user_ids[0]}", soft_wrap=True)
+    show.out.print(show.evaluation_table({f"{fed.model.name}, {fed.rounds} rounds": result}))
+    show.out.print(f"Saved in {out}. Next: fedforget recommend {out} --user {fed.train.user_ids[0]}", soft_wrap=True)
 
 
 def evaluate(
@@ -92,16 +109,13 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run on the test part of its data, in both protocols."""
-    fed, test = _opened(run, folder, workers)
+    if per_user is not None and (per_user.suffix not in (".csv", ".parquet") or not per_user.parent.is_dir()):
+        raise ConfigError(f"Cannot write {per_user}.", "Give a .csv or .parquet file in a folder that is there.")
+    fed, test = _opened(run, folder, Compute(workers=workers))
     result = fed.evaluate(test, Ranking(k=k))
     if per_user is not None:
         frame = result.to_frame()
-        if per_user.suffix == ".parquet":
-            frame.write_parquet(per_user)
-        elif per_user.suffix == ".csv":
-            frame.write_csv(per_user)
-        else:
-            raise ConfigError(f"Cannot write {per_user}: its ending is not known.", "Use .csv or .parquet.")
+        (frame.write_csv if per_user.suffix == ".csv" else frame.write_parquet)(per_user)
     if as_json:
         show.print_json({"run": str(run), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
         return
@@ -116,9 +130,9 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user has not touched yet."""
-    fed, _ = _opened(run, folder, None)
+    fed, _ = _opened(run, folder, Compute())
     numbers = fed.train.user_ids.dtype.kind == "i"
-    wanted = int(user) if numbers and user.lstrip("-").isdigit() else user
+    wanted = int(user) if numbers and user.isascii() and user.isdecimal() else user
     best = fed.recommend(wanted, k)
     if as_json:
         show.print_json({"user": wanted, "items": [{"item": item, "score": score} for item, score in best]})
@@ -132,7 +146,7 @@ def recommend(
     show.out.print(table)
 
 
-def _opened(run: Path, folder: Path | None, workers: int | None) -> tuple[Federation, Any]:
+def _opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
     show.tell_if_compiling()
     train_part, test_part = load_parts(run, folder)
-    return Federation.open(run, train_part, compute=Compute(workers=workers)), test_part
+    return Federation.open(run, train_part, compute=compute), test_part

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,8 +19,10 @@ from fedforget.evaluation import Evaluation
 from fedforget.federation import OnRound
 from fedforget.server.history import RoundRecord
 
-out = Console()
-notes = Console(stderr=True)
+#: Results; names from the data are shown as they are, not read as markup.
+out = Console(markup=False, highlight=False)
+#: Everything that is not a result.
+notes = Console(stderr=True, highlight=False)
 
 
 def tell_if_compiling() -> None:
@@ -47,18 +51,22 @@ def rounds_bar(first: int, last: int, *, quiet: bool) -> Iterator[OnRound]:
     )
     with bar:
         task = bar.add_task("rounds", total=last, completed=first, loss="–")
+        refused: Counter[str] = Counter()
 
         def on_round(record: RoundRecord) -> None:
             loss = "–" if record.loss is None else f"{record.loss:.4f}"
             bar.update(task, completed=record.round, loss=loss)
+            refused.update(record.failures.values())
 
         yield on_round
+    for reason, times in refused.items():
+        notes.print(f"[yellow]{times} updates did not count:[/] {escape(reason)}.")
 
 
 def evaluation_table(rows: dict[str, Evaluation], title: str = "") -> Table:
     """One row a model: HR and NDCG in both protocols, in percent."""
     k = next(iter(rows.values())).k
-    table = Table(title=title or None, caption="percent; sampled: against 99 items; full: against all items")
+    table = Table(title=title or None, caption="percent; sampled: against a few items each; full: against all")
     table.add_column("")
     for name in (f"sampled HR@{k}", f"NDCG@{k}", f"full HR@{k}", f"NDCG@{k}", f"recall@{k}"):
         table.add_column(name, justify="right")

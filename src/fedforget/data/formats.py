@@ -38,9 +38,9 @@ def read(
     ending = place.suffix.lower()
     plain = user is None and item is None and separator is None
     if ending in PARQUET:
-        return Interactions.from_parquet(path, str(user or "user"), str(item or "item"))
+        return Interactions.from_parquet(path, _name(path, user, "user"), _name(path, item, "item"))
     if ending == ".inter":
-        return Interactions.from_recbole(path, str(user or "user_id"), str(item or "item_id"))
+        return Interactions.from_recbole(path, _name(path, user, "user_id"), _name(path, item, "item_id"))
     if plain and place.name.lower() == STEAM:
         return Interactions.from_steam_csv(path)
     if separator is None and ending not in SEPARATORS:
@@ -51,6 +51,13 @@ def read(
     if plain and ending == ".txt" and "\t" not in first_line_of(path):
         return Interactions.from_lines(path)
     return _read_table(path, user, item, checked_separator(path, separator))
+
+
+def _name(path: str | Path, given: Column | None, usual: str) -> str:
+    """The name of a column, in a file whose columns always have one."""
+    if isinstance(given, int):
+        raise DataError(f"Column {given} of {path} is given by its place.", "Its columns have names: give one.")
+    return usual if given is None else given
 
 
 def _read_table(path: str | Path, user: Column | None, item: Column | None, separator: str) -> Interactions:

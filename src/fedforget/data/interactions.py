@@ -192,6 +192,8 @@ class Interactions:
         A user with n >= 2 items gives round(test * n) of them to the test, at least one and never all;
         a user with a single item keeps it for training. The draw depends on (seed, user id) alone.
         """
+        if not 0 <= seed < 2**63:
+            raise DataError(f"The seed is {seed}.", "Give a whole number from 0 to 2^63 - 1.")
         if not 0.0 < test < 1.0:
             raise DataError(f"The test share is {test}.", "Give a share between 0 and 1, such as 0.2.")
         for_test = np.zeros(len(self), bool)

@@ -20,10 +20,9 @@ from fedforget.device.training import TRAINERS, LocalTraining, Trainer
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
+from fedforget.randomness import UserId
 from fedforget.updates import Updates
 from fedforget.workers import Workers
-
-UserId = int | str
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,10 @@ class Compute:
     trainer: str = "auto"
     device: str = "cpu"
     workers: int | None = None
+
+    def check(self, model: Recommender) -> None:
+        """Refuse what cannot be, before anything is written."""
+        self.build(model, LocalTraining(), Workers(self.workers))
 
     def build(self, model: Recommender, training: LocalTraining, workers: Workers) -> Trainer:
         """The trainer for a model: its compiled kernel where there is one, else stacked tensors."""
@@ -58,6 +61,10 @@ def _check_device(name: str) -> None:
         raise ConfigError(f"Device {name!r} is not there: torch sees no CUDA device.", "Use device 'cpu'.")
 
 
+#: Why a device has no update to send.
+DIVERGED = "training diverged on the device"
+
+
 class Devices:
     """The devices of some users: their interactions, private parameters and logs, and the operations on them."""
 
@@ -81,29 +88,46 @@ class Devices:
         self.workers = Workers(compute.workers)
         self._trainer = compute.build(model, training, self.workers)
         self._place = {user: place for place, user in enumerate(interactions.user_ids.tolist())}
-        self._private = self._restored()
+        self.restore(self.log.last_round())
 
     def private(self, user: UserId) -> Array:
         """One user's private parameters as they are now."""
         private: Array = self._private[self._place[user]]
         return private
 
-    def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Updates:
-        """Train these users from ``public``; log and keep what is private, return what is to be sent."""
+    def train(
+        self, round_: int, public: Public, users: Sequence[UserId], epochs: int
+    ) -> tuple[Updates, dict[UserId, str]]:
+        """Train these users from ``public``; log and keep what is private, return what is to be sent.
+
+        A user whose training diverged keeps what it had and is named with the reason. A round that is asked for
+        again starts from where it started before.
+        """
+        if self.log.last_round() >= round_:
+            self.roll_back(round_ - 1)
         places = np.array([self._place[user] for user in users], np.int64)
         private = self._private[places]
         plan = self._plan(round_, public, places, private)
         trained = self._trainer(plan, public, private, epochs)
-        self.log.append(round_, users, trained.private)
-        self._private[places] = trained.private
-        return Updates(
+        sound: NDArray[np.bool_] = np.asarray(np.isfinite(trained.private).all(axis=1))
+        updates = Updates(
             list(users), plan.item_ptr, plan.items, trained.rows, trained.dense, plan.positives, trained.losses
-        )
+        ).only(sound)
+        self.log.append(round_, updates.users, trained.private[sound])
+        self._private[places[sound]] = trained.private[sound]
+        return updates, {user: DIVERGED for user, fine in zip(users, sound, strict=True) if not fine}
+
+    def restore(self, round_: int) -> None:
+        """Take up every device's state after a round, as its log has it."""
+        self._private = self.model.init_private(self.interactions.user_keys, self.seed)
+        for user, row in self.log.latest(round_).items():
+            if user in self._place:
+                self._private[self._place[user]] = row
 
     def roll_back(self, round_: int) -> None:
-        """Return every device to its state after a round."""
+        """Return every device, and its log, to the state after a round."""
         self.log.roll_back(round_)
-        self._private = self._restored()
+        self.restore(round_)
 
     def _plan(self, round_: int, public: Public, places: NDArray[np.int64], private: Array) -> Plan:
         own_ptr, own_items = self.interactions.rows(places)
@@ -120,10 +144,3 @@ class Devices:
             round_=round_,
             workers=self.workers,
         )
-
-    def _restored(self) -> Array:
-        private = self.model.init_private(self.interactions.user_keys, self.seed)
-        for user, row in self.log.latest().items():
-            if user in self._place:
-                private[self._place[user]] = row
-        return private

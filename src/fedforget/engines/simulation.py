@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fedforget.device.devices import Devices
 from fedforget.models import Public
-from fedforget.server.clients import Answers, UserId
+from fedforget.randomness import UserId
+from fedforget.server.clients import Answers
 
 
 class Simulation:
@@ -17,7 +18,7 @@ class Simulation:
 
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         """Let these users train from ``public``."""
-        return Answers(self.devices.train(round_, public, users, epochs))
+        return Answers(*self.devices.train(round_, public, users, epochs))
 
     def roll_back(self, round_: int) -> None:
         """Let every device return to its state after this round."""

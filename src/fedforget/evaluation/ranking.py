@@ -46,8 +46,6 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
     """Evaluate every user that has test items."""
     check_same_catalogue(train, test)
     users = np.flatnonzero(test.counts > 0)
-    if users.size == 0:
-        raise DataError("The test part holds no interactions.", "Split with a larger test share.")
     sampled = np.empty((users.size, len(SAMPLED)))
     full = np.empty((users.size, len(FULL)))
 
@@ -61,6 +59,12 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
                     "Training diverged: lower the learning rate, or look for poisoned updates.",
                 )
             own, wanted = train.items_of(user), test.items_of(user)
+            if (shared := first_shared(own, wanted)) >= 0:
+                item = train.item_ids.tolist()[shared]
+                raise DataError(
+                    f"Item {item!r} of user {train.user_ids.tolist()[user]!r} is in the training and the test data.",
+                    "Evaluate on the test part: train, test = data.split().",
+                )
             touched = np.concatenate([own, wanted])
             drawn = draw_candidates(
                 scores.size, touched, wanted.size, ranking.candidates, ranking.seed, train.user_keys[user]
@@ -73,7 +77,9 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
 
 
 def check_same_catalogue(train: Interactions, test: Interactions) -> None:
-    """Test data must speak of the same users and items by the same indices."""
+    """Test data must speak of the same users and items by the same indices, and must not be empty."""
+    if len(test) == 0:
+        raise DataError("The test part holds no interactions.", "Each user needs two or more; is the share too small?")
     for kind, known, found in (("user", train.user_ids, test.user_ids), ("item", train.item_ids, test.item_ids)):
         if not np.array_equal(known, found):
             extra = sorted(set(found.tolist()) - set(known.tolist()), key=str)
@@ -82,6 +88,20 @@ def check_same_catalogue(train: Interactions, test: Interactions) -> None:
                 f"The test data has {what} the training data.",
                 "Take both from one split: train, test = data.split().",
             )
+
+
+@exact
+def first_shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
+    """The first item that two sorted lists share, or -1."""
+    i, j = 0, 0
+    while i < a.size and j < b.size:
+        if a[i] == b[j]:
+            return int(a[i])
+        if a[i] < b[j]:
+            i += 1
+        else:
+            j += 1
+    return -1
 
 
 @exact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ REASONS = {
     2: "the update holds NaN or infinity",
     3: "the update names an item twice",
     4: "the number of interactions it reports cannot be",
+    5: "it answered twice",
 }
 
 
@@ -52,8 +54,10 @@ def screen(updates: Updates, public: Public) -> dict[int | str, str]:
         or (np.diff(bounds) < 0).any()
     ):
         return dict.fromkeys(updates.users, "the update does not have the shape of the model")
+    twice = {user for user, times in Counter(updates.users).items() if times > 1}
     verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0])
     verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
+    verdicts[[user in twice for user in updates.users]] = 5
     return {user: REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}
 
 

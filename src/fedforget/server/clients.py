@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.models import Public
+from fedforget.randomness import UserId
 from fedforget.updates import Updates
-
-UserId = int | str
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
 from fedforget.files import cannot_write, make_folder, write_file
 from fedforget.models import Layout, Public
-from fedforget.server.clients import UserId
+from fedforget.randomness import UserId
 
 FORMAT = 1
 

@@ -32,9 +32,11 @@ class MetricsFile:
         lines = []
         for text in self.path.read_text(encoding="utf-8").splitlines():
             try:
-                lines.append(json.loads(text))
+                line = json.loads(text)
             except ValueError:
                 continue
+            if isinstance(line, dict) and "round" in line:
+                lines.append(line)
         return lines
 
     def drop_after(self, round_: int) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedforget import randomness
 from fedforget.errors import ConfigError
-from fedforget.server.clients import UserId
+from fedforget.randomness import UserId
 
 
 class Roster:

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Public
+from fedforget.randomness import UserId
 from fedforget.server.aggregate import RULES, aggregate, screen
-from fedforget.server.clients import Answers, Clients, UserId
+from fedforget.server.clients import Answers, Clients
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
 
@@ -52,7 +53,7 @@ def accepted(answers: Answers, public: Public, cohort: Sequence[UserId]) -> Answ
 def run_round(
     round_: int, public: Public, clients: Clients, roster: Roster, protocol: Protocol, epochs: int, seed: int
 ) -> tuple[Public, RoundRecord]:
-    """One round: the public parameters after it, and what happened. Changes nothing that was passed in."""
+    """One round: the public parameters after it, and what happened. Only the devices change, each its own state."""
     started = time.perf_counter()
     cohort = roster.cohort(round_, protocol.fraction, seed)
     answers = accepted(clients.train(round_, public, cohort, epochs), public, cohort)

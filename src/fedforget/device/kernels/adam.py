@@ -20,17 +20,17 @@ EPSILON = 1e-8
 _B1, _C1 = np.float32(BETA_1), np.float32(1 - BETA_1)
 _B2, _C2 = np.float32(BETA_2), np.float32(1 - BETA_2)
 _ROOT_B2 = np.float32(np.sqrt(BETA_2))
+_LOG_BETA_2 = np.log(BETA_2)
 _EPSILON = np.float32(EPSILON)
 
 
 @exact
 def all_scales(steps: int, lr: float) -> Array:
-    """For the steps 1 .. ``steps``, a row each: the step's length, its factor on sqrt(v), and BETA_2^step."""
-    scales = np.empty((steps, 3), np.float32)
+    """The bias corrections of the steps 1 .. ``steps``, a row each: the step's length, and its factor on sqrt(v)."""
+    scales = np.empty((steps, 2), np.float32)
     for step in range(steps):
         scales[step, 0] = lr / (1.0 - BETA_1 ** (step + 1))
         scales[step, 1] = 1.0 / np.sqrt(1.0 - BETA_2 ** (step + 1))
-        scales[step, 2] = BETA_2 ** (step + 1)
     return scales
 
 
@@ -105,7 +105,7 @@ def _idle(across: int) -> Any:
                 below = vectors.multiply_add(builder, roots[j], scale, vectors.constant(_EPSILON))
                 move = vectors.quotient(builder, vectors.multiply(builder, means[j], length), below)
                 values[j] = builder.fsub(carried[j], move)
-            loop.close([builder.add(at, vectors.INT64(12)), *values, *means, *roots])
+            loop.close([builder.add(at, vectors.INT64(8)), *values, *means, *roots])
             for place, value, mean in zip(places, values, means, strict=True):
                 vectors.store(builder, value, builder.add(w, place))
                 vectors.store(builder, mean, builder.add(m, place))
@@ -126,8 +126,8 @@ def adam_idle(w: Array, m: Array, v: Array, start: int, stop: int, since: int, u
     The moments then only shrink, so sqrt(v) is taken once and shrunk along. Doing this for a row when it is next
     needed, rather than at every step, keeps large tables out of the way.
     """
-    left = scales[until - 1, 2] / scales[since - 1, 2]
-    first, steps = scales.ctypes.data + 12 * since, until - since
+    left = np.float32(np.exp((until - since) * _LOG_BETA_2))
+    first, steps = scales.ctypes.data + 8 * since, until - since
     i = start
     while stop - i >= LANES:
         place = 4 * i

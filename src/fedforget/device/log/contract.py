@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fedforget.models.parameters import Array
-
-UserId = int | str
+from fedforget.randomness import UserId
 
 
 class DeviceLog(Protocol):
@@ -16,11 +15,14 @@ class DeviceLog(Protocol):
     def append(self, round_: int, users: Sequence[UserId], private: Array) -> None:
         """Store what these users' private parameters are after a round, replacing an entry for the same round."""
 
-    def latest(self) -> dict[UserId, Array]:
-        """The newest private parameters of every user that has an entry."""
+    def latest(self, until: int | None = None) -> dict[UserId, Array]:
+        """The newest private parameters, up to a round if one is given, of every user that has an entry."""
 
     def roll_back(self, round_: int) -> None:
         """Drop every entry after this round."""
+
+    def close(self) -> None:
+        """Let go of any file."""
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""

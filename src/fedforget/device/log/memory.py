@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedforget.device.log.contract import UserId
 from fedforget.models.parameters import Array
+from fedforget.randomness import UserId
 
 
 class MemoryLog:
@@ -19,13 +19,17 @@ class MemoryLog:
         if users:
             self._rounds.setdefault(round_, {}).update(zip(users, private.copy(), strict=True))
 
-    def latest(self) -> dict[UserId, Array]:
-        """The newest private parameters of every user that has an entry."""
-        return {user: row.copy() for round_ in sorted(self._rounds) for user, row in self._rounds[round_].items()}
+    def latest(self, until: int | None = None) -> dict[UserId, Array]:
+        """The newest private parameters, up to a round if one is given, of every user that has an entry."""
+        rounds = [self._rounds[round_] for round_ in sorted(self._rounds) if until is None or round_ <= until]
+        return {user: row.copy() for entries in rounds for user, row in entries.items()}
 
     def roll_back(self, round_: int) -> None:
         """Drop every entry after this round."""
         self._rounds = {kept: entries for kept, entries in self._rounds.items() if kept <= round_}
+
+    def close(self) -> None:
+        """There is no file to let go of."""
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""

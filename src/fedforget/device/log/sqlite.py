@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from fedforget.database import open_database, scrub
-from fedforget.device.log.contract import UserId
 from fedforget.files import cannot_write, make_folder
 from fedforget.models.parameters import Array
+from fedforget.randomness import UserId
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
@@ -45,9 +45,10 @@ class SqliteLog:
         except sqlite3.Error as error:
             raise cannot_write(self.path, error) from error
 
-    def latest(self) -> dict[UserId, Array]:
-        """The newest private parameters of every user that has an entry."""
-        rows = self._db.execute("SELECT user, MAX(round), private FROM entry GROUP BY user")
+    def latest(self, until: int | None = None) -> dict[UserId, Array]:
+        """The newest private parameters, up to a round if one is given, of every user that has an entry."""
+        query = "SELECT user, MAX(round), private FROM entry WHERE round <= COALESCE(?, round) GROUP BY user"
+        rows = self._db.execute(query, (until,))
         return {user: np.frombuffer(private, "<f4").astype(np.float32) for user, _, private in rows}
 
     def roll_back(self, round_: int) -> None:
