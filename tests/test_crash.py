@@ -28,6 +28,12 @@ PLACES = [
     ("fedforget.settings", "Settings", "save"),
     ("pathlib", "Path", "replace"),
 ]
+#: The steps by which an interrupted run is made sound again.
+REPAIRS = [
+    ("fedforget.device.log.sqlite", "SqliteLog", "roll_back"),
+    ("fedforget.server.history", "History", "forget_after"),
+    ("fedforget.server.metrics", "MetricsFile", "drop_after"),
+]
 #: Forks from a process that has imported everything and started no thread.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.test_crash"])
@@ -105,6 +111,21 @@ def test_killed_around_each_write(
         process.join()
         assert process.exitcode == -signal.SIGKILL
         check_equal(run, unbroken)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("module", "owner", "name"), REPAIRS, ids=[place[2] for place in REPAIRS])
+def test_killed_while_recovering_from_a_kill(
+    module: str, owner: str, name: str, when: str, tmp_path: Path, unbroken: ff.Federation
+) -> None:
+    """The first kill leaves a log entry and a snapshot that no round accounts for."""
+    run = tmp_path / "run"
+    for place in (("fedforget.server.history", "", "write_file", "after", 5), (module, owner, name, when, 1)):
+        process = processes.Process(target=train_and_die, args=(run, *place))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    check_equal(run, unbroken)
 
 
 def test_killed_again_and_again_at_random_times(tmp_path: Path, unbroken: ff.Federation) -> None:

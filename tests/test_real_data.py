@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 import fedforget as ff
@@ -12,11 +13,13 @@ pytestmark = [pytest.mark.real_data, pytest.mark.slow]
 
 
 def test_lightgcn_reaches_its_accuracy_in_200_rounds(ml_100k: ff.Interactions) -> None:
-    train, test = ml_100k.split(test=0.2, seed=0)
-    fed = ff.Federation(train, ff.LightGCN(), seed=0).fit(rounds=200)
-    result = fed.evaluate(test)
-    assert result.sampled["hr"] >= 0.70
-    assert result.full["hr"] >= 0.83
+    """On the mean of three seeds, since one seed's spread is about half a point."""
+    results = []
+    for seed in range(3):
+        train, test = ml_100k.split(test=0.2, seed=seed)
+        results.append(ff.Federation(train, ff.LightGCN(), seed=seed).fit(rounds=200).evaluate(test))
+    assert np.mean([result.sampled["hr"] for result in results]) >= 0.70
+    assert np.mean([result.full["hr"] for result in results]) >= 0.83
 
 
 def test_ncf_learns_and_its_evaluation_is_cheap(ml_100k: ff.Interactions) -> None:

@@ -80,7 +80,7 @@ def test_settings_without_a_difference_are_equal_and_the_other_way_round(one, ot
         ({"seed": 4}, "seed is 0 there, 4 here"),
         ({"model": MF(dim=9)}, "model.dim is 8 there, 9 here"),
         ({"model": LightGCN(dim=8)}, "model.name is 'mf' there, 'lightgcn' here"),
-        ({"sampler": Sampler(R=10.5)}, "sampler.R is 50.0 there, 10.5 here"),
+        ({"sampler": Sampler(R=10.5)}, "sampler.R is 75.0 there, 10.5 here"),
         ({"training": LocalTraining(lr=0.25)}, "training.lr is 0.001 there, 0.25 here"),
         ({"protocol": Protocol(aggregation="touched")}, "protocol.aggregation is 'mean' there, 'touched' here"),
         ({"data": {"digest": "abc"}}, "data.digest is None there, 'abc' here"),

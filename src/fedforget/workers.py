@@ -47,10 +47,17 @@ def take(counter: Places) -> int:
     return _fetch_and_add(counter.ctypes.data)  # type: ignore[call-arg]
 
 
+@exact
+def next_place(order: Places, counter: Places) -> int:
+    """The next piece that falls to the worker who asks; -1 when none is left."""
+    ticket = take(counter)
+    return order[ticket] if ticket < order.size else -1
+
+
 def taken(order: Places, counter: Places) -> Iterator[int]:
     """The pieces that fall to the worker who iterates, for work done in Python."""
-    while (ticket := take(counter)) < order.size:
-        yield int(order[ticket])
+    while (place := next_place(order, counter)) >= 0:
+        yield place
 
 
 @cache

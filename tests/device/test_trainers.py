@@ -147,7 +147,7 @@ def test_stacked_result_does_not_depend_on_grouping(group: int) -> None:
 
 
 @pytest.mark.parametrize("model", BCE, ids=name)
-def test_training_changes_nothing_it_was_handed_and_leaves_untouched_rows_out(model: ff.Recommender) -> None:
+def test_training_changes_nothing_it_was_handed(model: ff.Recommender) -> None:
     plan, public, private = cohort(model)
     before = public.digest, private.copy()
     CompiledTrainer(model, LocalTraining(), Workers(1))(plan, public, private, 1)

@@ -56,7 +56,8 @@ def run() -> None:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
-        sys.exit(code if isinstance(code, int) else 0)
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except FedForgetError as error:
         _tell(error.problem, error.hint)
         _end(error.exit_code, error)

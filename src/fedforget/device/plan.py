@@ -15,7 +15,7 @@ from fedforget import randomness
 from fedforget.compiled import exact
 from fedforget.device.sampling import FLAGS, Items, Sampler, candidate_pool, survey
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers, take
+from fedforget.workers import Places, Workers, next_place
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,14 @@ def _draw(  # type: ignore[no-untyped-def]
 ) -> None:  # fmt: skip
     """For each client that falls to this worker: its rows (own items, then distinct negatives), and its draws.
 
-    Draws are positions among the rows.
-
-    ``found`` gets the number of distinct negatives and the number of draws: fewer than wanted only where the pool
-    is too small (then items repeat) or empty (then nothing is drawn).
+    Draws are positions among the rows. ``found`` gets the number of distinct negatives and the number of draws: fewer
+    than wanted only where the pool is too small (then items repeat) or empty (then nothing is drawn).
     """
     mask = np.zeros(items.shape[0], np.uint8)
     place_of = np.empty(items.shape[0], np.int32)
     state = np.empty(1, np.uint64)
-    while True:
-        ticket = take(counter)
-        if ticket >= order.size:
-            break
-        c = order[ticket]
+    c = next_place(order, counter)
+    while c >= 0:
         own = own_items[own_ptr[c] : own_ptr[c + 1]]
         out = rows[item_ptr[c] : item_ptr[c + 1]]
         draws = drawn[draw_ptr[c] : draw_ptr[c + 1]]
@@ -136,6 +131,7 @@ def _draw(  # type: ignore[no-untyped-def]
                 mask[out[own.size + i]] = 0
         found[c, 0] = distinct
         found[c, 1] = draws.size if pool.size > 0 else 0
+        c = next_place(order, counter)
 
 
 def _closed_up(ptr: NDArray[np.int64], values: Items, kept: NDArray[np.int64]) -> tuple[NDArray[np.int64], Items]:

@@ -37,7 +37,7 @@ class Sampler:
     """A negative sampler's settings: its kind, R (percent of the untouched items) and β in (0, 1]."""
 
     kind: str = "mixed"
-    R: float = 50.0
+    R: float = 75.0
     beta: float = 0.5
 
     def __post_init__(self) -> None:

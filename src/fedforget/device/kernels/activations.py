@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.compiled import exact, fast
-from fedforget.device.kernels.dot import add_scaled, dot, logit_gradient
+from fedforget.device.kernels.arithmetic import add_scaled, dot, logit_gradient
 from fedforget.models.parameters import Array
 
 _ZERO = np.float32(0)

@@ -8,37 +8,13 @@ from numpy.typing import NDArray
 from fedforget import randomness
 from fedforget.compiled import exact, fast
 from fedforget.device.kernels.adam import adam, all_scales
+from fedforget.device.kernels.arithmetic import add_scaled, dot, logit_gradient
 from fedforget.models.parameters import Array
-from fedforget.workers import take
+from fedforget.workers import next_place
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1)
 _ZERO = np.float32(0)
-
-
-@fast
-def dot(a: Array, b: Array) -> np.float32:
-    """The dot product of two vectors."""
-    total = _ZERO
-    for j in range(a.size):
-        total += a[j] * b[j]
-    return total
-
-
-@fast
-def add_scaled(out: Array, factor: np.float32, x: Array) -> None:
-    """out += factor * x."""
-    for j in range(out.size):
-        out[j] += factor * x[j]
-
-
-@exact
-def logit_gradient(logit: np.float32, target: np.float32) -> tuple[np.float32, np.float32]:
-    """Loss and derivative of the cross-entropy of sigmoid(logit) with a target of 0 or 1, safe for any logit."""
-    e = np.exp(-abs(logit))
-    probability = _ONE / (_ONE + e) if logit >= 0 else e / (_ONE + e)
-    loss = max(logit, _ZERO) - logit * target + np.log(_ONE + e)
-    return np.float32(loss), np.float32(probability - target)
 
 
 @fast
@@ -168,11 +144,8 @@ def train_clients(  # type: ignore[no-untyped-def]
 ) -> None:  # fmt: skip
     """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
     state = np.empty(1, np.uint64)
-    while True:
-        ticket = take(counter)
-        if ticket >= order.size:
-            break
-        c = order[ticket]
+    c = next_place(order, counter)
+    while c >= 0:
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         table = public[used]
@@ -186,3 +159,4 @@ def train_clients(  # type: ignore[no-untyped-def]
             for j in range(table.shape[1]):
                 out_rows[lo + i, j] = table[i, j] - public[used[i], j]
         out_private[c] = user
+        c = next_place(order, counter)

@@ -20,12 +20,12 @@ from fedforget.device.kernels.activations import (
     user_half,
 )
 from fedforget.device.kernels.adam import adam, all_scales
-from fedforget.device.kernels.dot import dot
+from fedforget.device.kernels.arithmetic import dot
 from fedforget.device.kernels.layers import Hidden, Layers, hidden, layers, pack_difference, padded_size, unpack
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
 from fedforget.device.kernels.rows import catch_up, gather, step_rows
 from fedforget.models.parameters import Array
-from fedforget.workers import take
+from fedforget.workers import next_place
 
 #: Rows of a weight matrix that are stepped at once, so that their gradient never leaves the innermost cache: a
 #: multiple of the tile's six.
@@ -166,11 +166,8 @@ def train_clients(  # type: ignore[no-untyped-def]
     state = np.empty(1, np.uint64)
     memory = aligned(3, padded_size(dim, widths))
     w, m, v = layers(memory[0], dim, widths), layers(memory[1], dim, widths), layers(memory[2], dim, widths)
-    while True:
-        ticket = take(counter)
-        if ticket >= order.size:
-            break
-        c = order[ticket]
+    c = next_place(order, counter)
+    while c >= 0:
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         table = public[used]
@@ -187,3 +184,4 @@ def train_clients(  # type: ignore[no-untyped-def]
                 out_rows[lo + i, j] = table[i, j] - public[used[i], j]
         pack_difference(w, dense, out_dense[c])
         out_private[c] = user
+        c = next_place(order, counter)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedforget.compiled import exact
 from fedforget.device.kernels.adam import adam, adam_idle
-from fedforget.device.kernels.dot import add_scaled
+from fedforget.device.kernels.arithmetic import add_scaled
 from fedforget.device.kernels.matrix import padded_width, transpose
 from fedforget.models.parameters import Array
 
