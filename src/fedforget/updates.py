@@ -31,11 +31,6 @@ class Updates:
     def __len__(self) -> int:
         return len(self.users)
 
-    @property
-    def nbytes(self) -> int:
-        """What these updates weigh on the wire, item ids included."""
-        return self.items.nbytes + self.rows.nbytes + self.dense.nbytes
-
     def only(self, keep: NDArray[np.bool_]) -> Updates:
         """The updates of some of the clients."""
         if keep.all():

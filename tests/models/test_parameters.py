@@ -91,7 +91,6 @@ def test_a_copy_is_independent_and_names_are_views():
     assert public.digest == before
     assert copy.dense[-1] == 9
     assert public.named()["items"] is public.items
-    assert public.nbytes == 4 * (public.items.size + public.dense.size)
 
 
 def test_whole_numbers_in_a_file_do_not_pass_for_the_floats_with_the_same_bits(tmp_path):

@@ -1,4 +1,4 @@
-"""Interactions: who touched what, checked once and then immutable."""
+"""Interactions: who touched what, checked by whatever makes them and immutable from then on."""
 
 from __future__ import annotations
 

@@ -66,11 +66,6 @@ class Public:
         digest.update(self.dense.tobytes())
         return digest.hexdigest()
 
-    @property
-    def nbytes(self) -> int:
-        """Size in memory, and nearly so on disk and on the wire."""
-        return self.items.nbytes + self.dense.nbytes
-
     def to_bytes(self) -> bytes:
         """The parameters as a safetensors file."""
         data: bytes = save({name: np.ascontiguousarray(value) for name, value in self.named().items()})
