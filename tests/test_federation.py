@@ -270,7 +270,7 @@ class TestStatesThatMustNotMix:
         assert reader.rounds == 3
         assert reader.public.digest == fed.public.digest
         assert stray.exists()
-        assert fed._log.last_round() == 4
+        assert fed._run.log.last_round() == 4
 
     def test_a_second_object_goes_on_from_what_the_first_did(self, board: ff.Interactions, tmp_path: Path) -> None:
         unbroken = build(board).fit(rounds=6)
@@ -291,7 +291,7 @@ class TestStatesThatMustNotMix:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(fed._history, "commit", interrupt)
+            patch.setattr(fed._run.history, "commit", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 fed.fit(rounds=4)
         assert fed.rounds == 2

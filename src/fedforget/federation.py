@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,21 +10,19 @@ import numpy as np
 
 from fedforget.data import Interactions, load
 from fedforget.device.devices import Compute, Devices
-from fedforget.device.log import DeviceLog, MemoryLog, SqliteLog
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.engines.simulation import Simulation
-from fedforget.errors import ConfigError, RunError, RunWarning
+from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
-from fedforget.files import make_folder, only_writer
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId
-from fedforget.server.history import History, RoundRecord
-from fedforget.server.metrics import MetricsFile
+from fedforget.run import Run
+from fedforget.server.history import RoundRecord
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Protocol, run_rounds
-from fedforget.settings import Settings, comparable, first_difference, read_config
+from fedforget.settings import Settings, read_config
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -75,12 +71,9 @@ class Federation:
         self._roster = Roster(train.user_ids.tolist(), joins)
         compute = compute or Compute()
         compute.check(model)
-        self._prepare_folder()
-        self._history = History(self.path, model.dense_layout, self.settings.protocol.snapshot_every)
-        self._log: DeviceLog = MemoryLog() if self.path is None else SqliteLog(self.path / "devices" / "log.sqlite")
-        self._metrics = MetricsFile(None if self.path is None else self.path / "metrics.jsonl")
+        self._run = Run(self.path, self.settings)
         self.devices = Devices(
-            train, model, self.settings.sampler, self.settings.training, self._log, seed=seed, compute=compute
+            train, model, self.settings.sampler, self.settings.training, self._run.log, seed=seed, compute=compute
         )
         self._clients = Simulation(self.devices)
         self._tidy = False
@@ -120,7 +113,7 @@ class Federation:
 
     def last_cohort(self) -> list[UserId]:
         """The users who took part in the last round."""
-        return list(self._history.record(self.rounds).participants)
+        return list(self._run.history.record(self.rounds).participants)
 
     def fit(
         self,
@@ -148,15 +141,25 @@ class Federation:
 
         def after_round(record: RoundRecord, public: Public) -> None:
             self.public, self.rounds = public, record.round
-            self._metrics.append(_metrics_line(record))
+            self._run.note(record)
             if test is not None and evaluate_every is not None and record.round % evaluate_every == 0:
-                self._metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
+                self._run.metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
             if on_round is not None:
                 on_round(record)
 
-        with nullcontext() if self.path is None else only_writer(self.path):
+        with self._run.locked():
             self._make_sound()
-            self._run(self.rounds + more if more is not None else rounds or 0, after_round)
+            run_rounds(
+                self.rounds + more if more is not None else rounds or 0,
+                self.public,
+                self._run.history,
+                self._clients,
+                self._roster,
+                self.settings.protocol,
+                epochs=self.settings.training.epochs,
+                seed=self.settings.seed,
+                on_round=after_round,
+            )
         return self
 
     def scores(self, user: UserId) -> Array:
@@ -183,92 +186,31 @@ class Federation:
 
     def close(self) -> None:
         """Let go of the run's files."""
-        self._history.close()
-        self._log.close()
+        self._run.close()
 
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
-    def _run(self, until: int, after_round: Callable[[RoundRecord, Public], None]) -> None:
-        run_rounds(
-            until,
-            self.public,
-            self._history,
-            self._clients,
-            self._roster,
-            self.settings.protocol,
-            epochs=self.settings.training.epochs,
-            seed=self.settings.seed,
-            on_round=after_round,
-        )
-
-    def _prepare_folder(self) -> None:
-        """Make a new run folder, or check that the one there was made with the same settings."""
-        if self.path is None:
-            return
-        config = self.path / "config.toml"
-        if config.exists():
-            if difference := first_difference(comparable(read_config(config)), comparable(self.settings.to_dict())):
-                raise RunError(
-                    f"{self.path} holds a run with other settings: {difference}.",
-                    "Use the same settings to continue it, or another folder for a new run.",
-                )
-            return
-        if self.path.is_dir() and any(file.suffix != ".part" for file in self.path.iterdir()):
-            raise RunError(f"{self.path} has files in it but is not a run folder.", "Choose an empty or a new folder.")
-        make_folder(self.path)
-        self.settings.save(config)
-
     def _take_up(self) -> None:
-        """Load the state to go on from, writing nothing: others may read, or train, in the same folder."""
-        self.rounds = self._last_sound_round()
-        if self._history.last_round < 0:
-            self.public = self.model.init_public(self.train.n_items, self.settings.seed)
-        else:
-            self.public = self._history.snapshot(self.rounds)
+        """Load the state to go on from, writing nothing."""
+        self.rounds = self._run.last_sound_round()
+        begun = self._run.history.last_round >= 0
+        self.public = (
+            self._run.history.snapshot(self.rounds)
+            if begun
+            else self.model.init_public(self.train.n_items, self.settings.seed)
+        )
         self.devices.restore(self.rounds)
-
-    def _last_sound_round(self) -> int:
-        """The last round that history, snapshots and device logs all know."""
-        finished, logged = self._history.last_round, self._log.last_round()
-        sound = 0
-        if finished >= 0:
-            usable = self._history.usable_rounds()
-            sound = next((r for r in usable if self._history.last_active_round(r) <= logged), -1)
-        if sound < 0:
-            raise RunError(
-                f"{self.path} has no snapshot to go on from.", "Restore its snapshots folder, or start a new run."
-            )
-        if sound < finished or (finished < 0 < logged):
-            warnings.warn(
-                f"{self.path} is taken up at round {sound}: its history ends at round {max(finished, 0)}, the log of "
-                f"its devices at {logged}, and snapshots may be missing. Training computes the rest again.",
-                RunWarning,
-                stacklevel=4,
-            )
-        return sound
 
     def _make_sound(self) -> None:
         """Before training: load anew if the files have moved on, and drop from them what no round accounts for."""
-        active = self._history.last_active_round(self.rounds)
-        if self._history.last_round != self.rounds or self._log.last_round() != active:
+        if not self._run.stands_at(self.rounds):
             self._take_up()
             self._clients.roll_back(self.rounds)
             self._tidy = False
         if not self._tidy:
-            self._tidy_up()
+            self._run.tidy_up(self.rounds, self.public)
             self._tidy = True
-
-    def _tidy_up(self) -> None:
-        """Let history, snapshots and metrics hold the finished rounds, and nothing that a crash left behind."""
-        self._history.forget_after(self.rounds)
-        if self._history.last_round < 0:
-            self._history.commit(RoundRecord(0, [], None, 0.0), self.public)
-        self._metrics.drop_after(self.rounds)
-        known = {line["round"] for line in self._metrics.read() if "loss" in line}
-        for round_ in range(1, self.rounds + 1):
-            if round_ not in known:
-                self._metrics.append(_metrics_line(self._history.record(round_)))
 
 
 def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
@@ -287,13 +229,3 @@ def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Inte
             "Restore the original file, or start a new run in another folder.",
         )
     return train, test
-
-
-def _metrics_line(record: RoundRecord) -> dict[str, Any]:
-    return {
-        "round": record.round,
-        "loss": record.loss,
-        "seconds": round(record.seconds, 6),
-        "clients": len(record.participants),
-        "failures": len(record.failures),
-    }
