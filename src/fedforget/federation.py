@@ -78,6 +78,7 @@ class Federation:
         self._clients = Simulation(self.devices)
         self._tidy = False
         self._take_up()
+        self.devices.restore(self.rounds)
 
     @classmethod
     def open(
@@ -192,7 +193,7 @@ class Federation:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
     def _take_up(self) -> None:
-        """Load the state to go on from, writing nothing."""
+        """Find the round to go on from and load its public parameters, writing nothing."""
         self.rounds = self._run.last_sound_round()
         begun = self._run.history.last_round >= 0
         self.public = (
@@ -200,7 +201,6 @@ class Federation:
             if begun
             else self.model.init_public(self.train.n_items, self.settings.seed)
         )
-        self.devices.restore(self.rounds)
 
     def _make_sound(self) -> None:
         """Before training: load anew if the files have moved on, and drop from them what no round accounts for."""

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from fedforget.device.kernels import dot
 from fedforget.device.kernels.adam import adam, adam_idle, all_scales
-from fedforget.device.kernels.matrix import LANES, aligned, padded, product, transpose
+from fedforget.device.kernels.matrix import LANES, aligned, padded_width, product, transpose
 
 sizes = st.integers(1, 70)
 
 
 def filled(rows: int, columns: int, seed: int) -> np.ndarray:
-    matrix = aligned(rows, padded(columns))
+    matrix = aligned(rows, padded_width(columns))
     matrix[:] = np.random.default_rng(seed).normal(size=matrix.shape)
     return matrix
 
@@ -24,10 +24,10 @@ def filled(rows: int, columns: int, seed: int) -> np.ndarray:
 @given(rows=sizes, columns=sizes)
 @settings(deadline=None, max_examples=30)
 def test_aligned_rows_start_on_cache_lines_and_at_zero(rows: int, columns: int) -> None:
-    matrix = aligned(rows, padded(columns))
-    assert matrix.shape == (rows, padded(columns))
-    assert padded(columns) % LANES == 0
-    assert padded(columns) - columns < LANES
+    matrix = aligned(rows, padded_width(columns))
+    assert matrix.shape == (rows, padded_width(columns))
+    assert padded_width(columns) % LANES == 0
+    assert padded_width(columns) - columns < LANES
     assert all(matrix[row].ctypes.data % 64 == 0 for row in range(rows))
     assert not matrix.any()
 

@@ -66,7 +66,12 @@ DIVERGED = "training diverged on the device"
 
 
 class Devices:
-    """The devices of some users: their interactions, private parameters and logs, and the operations on them."""
+    """The devices of some users: their interactions, private parameters and logs, and the operations on them.
+
+    ``restore`` says from which round on they go; nothing else may be asked of them before.
+    """
+
+    _private: Array
 
     def __init__(
         self,
@@ -88,7 +93,6 @@ class Devices:
         self.workers = Workers(compute.workers)
         self._trainer = compute.build(model, training, self.workers)
         self._place = {user: place for place, user in enumerate(interactions.user_ids.tolist())}
-        self.restore(self.log.last_round())
 
     def private(self, user: UserId) -> Array:
         """One user's private parameters as they are now."""

@@ -9,7 +9,6 @@ sum runs. Where the processor's vectors are narrower, LLVM splits them. Rows of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,10 @@ from fedforget.device.kernels.vectors import FLOAT, INT64, LANES
 from fedforget.models.parameters import Array
 
 
-def padded(n: int) -> int:
+@exact
+def padded_width(n: int) -> int:
     """The next multiple of the vector width."""
     return -(-n // LANES) * LANES
-
-
-padded_width: Callable[[int], int] = exact(padded)
 
 
 @exact
