@@ -28,6 +28,9 @@ INIT_PRIVATE: Final = 5
 SPLIT: Final = 6
 CANDIDATES: Final = 7
 SYNTHETIC: Final = 8
+SELECTION: Final = 9
+ATTACK: Final = 10
+MALICIOUS: Final = 11
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)

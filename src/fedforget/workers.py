@@ -76,10 +76,16 @@ class Workers:
         _hold_libraries_to_one_thread()
         self._pool = ThreadPoolExecutor(self.count - 1) if self.count > 1 else None
 
-    def run(self, work: Work, costs: NDArray[np.int64]) -> None:
-        """Let every worker take pieces 0 .. len(costs)-1, the costly ones first, until all are done."""
-        order = np.argsort(-costs, kind="stable")
+    def run(self, work: Work, costs: NDArray[np.int64], *, worth_sharing: bool = True) -> None:
+        """Let every worker take pieces 0 .. len(costs)-1, the costly ones first, until all are done.
+
+        Waking another thread takes about as long as 0.1 ms of work: what is shorter is not ``worth_sharing``.
+        """
         counter = np.zeros(1, np.int64)
+        if not worth_sharing:
+            work(np.arange(costs.size), counter)
+            return
+        order = np.argsort(-costs, kind="stable")
         helpers = min(self.count, order.size) - 1
         futures = [self._pool.submit(work, order, counter) for _ in range(helpers)] if self._pool else []
         try:

@@ -2,20 +2,34 @@
 
 Every trainer (the plain loop, the stacked tensors, the compiled kernels) works off the same plan, which is why they
 can be compared number by number.
+
+Negatives are drawn by a walk over the items (``device.walk``), which a device can keep and follow again later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget import randomness
 from fedforget.compiled import exact
-from fedforget.device.sampling import FLAGS, Items, Sampler, candidate_pool, survey
+from fedforget.device.sampling import FLAGS, Items, Pointers, Sampler, survey
+from fedforget.device.walk import GROUP, Bits, draw_walks, follow_walks
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers, next_place
+from fedforget.workers import Places, Workers
+
+#: Draws below which redrawing them all takes less time than waking another worker.
+WORTH_SHARING = 30_000
+
+
+def _no_walks() -> Pointers:
+    return np.zeros(1, np.int64)
+
+
+def _no_bits() -> Bits:
+    return np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -26,15 +40,20 @@ class Plan:
     (``positives[c]`` of them), then its negatives. Its samples ``sample_ptr[c]:sample_ptr[c + 1]`` name positions in
     that list: ``left`` is the item scored; ``right`` is -1, or for the pairwise loss the negative it is compared with.
     ``batch_keys`` name the streams that shuffle each client's samples.
+
+    ``walks[walk_ptr[c]:walk_ptr[c + 1]]`` are the bits of client c's walk, first bit lowest, the last byte filled up
+    with zeros: what ``redraw_plan`` needs. Training does not, so a plan made by hand may be without.
     """
 
-    item_ptr: NDArray[np.int64]
+    item_ptr: Pointers
     items: Items
     positives: NDArray[np.int64]
-    sample_ptr: NDArray[np.int64]
+    sample_ptr: Pointers
     left: Items
     right: Items
     batch_keys: NDArray[np.uint64]
+    walk_ptr: Pointers = field(default_factory=_no_walks)
+    walks: Bits = field(default_factory=_no_bits)
 
     def __len__(self) -> int:
         return int(self.positives.size)
@@ -56,7 +75,7 @@ def draw_plan(
     pairwise: bool,
     items: Array,
     users: Array,
-    own_ptr: NDArray[np.int64],
+    own_ptr: Pointers,
     own_items: Items,
     user_keys: NDArray[np.uint64],
     seed: int,
@@ -65,96 +84,126 @@ def draw_plan(
 ) -> Plan:
     """Draw the negatives of a cohort. Client c's own items are ``own_items[own_ptr[c]:own_ptr[c + 1]]``."""
     positives = np.diff(own_ptr)
-    wanted = np.array([sampler.count(negatives, int(n)) for n in positives], np.int64)
-    item_ptr = np.concatenate([[0], np.cumsum(positives + wanted)])
-    rows = np.empty(item_ptr[-1], np.int32)
-    drawn = np.empty(int(wanted.sum()), np.int32)
-    draw_ptr = np.concatenate([[0], np.cumsum(wanted)])
-    found = np.empty((positives.size, 2), np.int64)
+    draw_ptr = _ends(sampler.count(negatives, positives))
+    walk_ptr = _ends((items.shape[0] - positives + 7) // 8)
+    walks = np.zeros(walk_ptr[-1], np.uint8)
+    drawn = np.empty((2, draw_ptr[-1]), np.int32)
+    found = np.empty((positives.size, 3), np.int64)
     keys = randomness.priorities(seed, randomness.NEGATIVES, round_, user_keys)
-
+    items = np.ascontiguousarray(items)
     turned, lengths = survey(items)
 
-    def run(order: Places, counter: Places) -> None:
-        _draw(
+    def draw(order: Places, counter: Places) -> None:
+        draw_walks(
             order, counter, FLAGS[sampler.kind], sampler.R, items, turned, lengths, users, own_ptr, own_items, keys,
-            item_ptr, rows, draw_ptr, drawn, found,
+            walk_ptr, walks, draw_ptr, drawn, found,
         )  # fmt: skip
 
-    workers.run(run, costs=positives + 1)
-    if (found[:, 0] < wanted).any():
-        item_ptr, rows = _closed_up(item_ptr, rows, positives + found[:, 0])
-        draw_ptr, drawn = _closed_up(draw_ptr, drawn, found[:, 1])
-    sample_ptr, left, right = _samples(positives, draw_ptr, drawn, pairwise)
+    workers.run(draw, costs=np.add.reduceat(positives, np.arange(0, positives.size, GROUP)))
+    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
     batch_keys = randomness.priorities(seed, randomness.BATCHES, round_, user_keys)
-    return Plan(item_ptr, rows, positives, sample_ptr, left, right, batch_keys)
+    return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept)
+
+
+def redraw_plan(
+    sampler: Sampler,
+    *,
+    negatives: int,
+    pairwise: bool,
+    n_items: int,
+    own_ptr: Pointers,
+    own_items: Items,
+    user_keys: NDArray[np.uint64],
+    seed: int,
+    round_: int,
+    walk_ptr: Pointers,
+    walks: Bits,
+    workers: Workers,
+) -> tuple[Plan, NDArray[np.bool_]]:
+    """The plan that ``draw_plan`` made, from its walks instead of the model; and whether each client's walk is sound.
+
+    A walk is sound if it has just the bits that the draw needs, and no more zeros than items outside the pool. A client
+    whose walk is not gets no negatives.
+    """
+    positives = np.diff(own_ptr)
+    draw_ptr = _ends(sampler.count(negatives, positives))
+    drawn = np.empty((2, draw_ptr[-1]), np.int32)
+    found = np.empty((positives.size, 3), np.int64)
+    sound = np.empty(positives.size, np.bool_)
+    keys = randomness.priorities(seed, randomness.NEGATIVES, round_, user_keys)
+    share = 100.0 if sampler.kind == "random" else sampler.R
+    walks = np.require(walks, requirements=["C", "W"])  # bytes from a log are read-only, another type to the compiler
+
+    def redraw(order: Places, counter: Places) -> None:
+        follow_walks(
+            order, counter, share, n_items, own_ptr, own_items, keys, walk_ptr, walks, draw_ptr, drawn, found, sound
+        )
+
+    workers.run(redraw, np.diff(draw_ptr), worth_sharing=bool(draw_ptr[-1] >= WORTH_SHARING))
+    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
+    batch_keys = randomness.priorities(seed, randomness.BATCHES, round_, user_keys)
+    return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept), sound
+
+
+def _ends(counts: NDArray[np.int64]) -> Pointers:
+    ptr = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    return ptr
 
 
 @exact
-def _draw(  # type: ignore[no-untyped-def]
-    order, counter, flags, R, items, turned, lengths, users, own_ptr, own_items, keys,
-    item_ptr, rows, draw_ptr, drawn, found,
-) -> None:  # fmt: skip
-    """For each client that falls to this worker: its rows (own items, then distinct negatives), and its draws.
+def _sizes(pairwise: bool, own_ptr: Pointers, found: Pointers) -> Pointers:
+    """Where each client's rows, samples and walk end."""
+    n_clients = found.shape[0]
+    ptr = np.zeros((3, n_clients + 1), np.int64)
+    for c in range(n_clients):
+        n_own, n_draws = own_ptr[c + 1] - own_ptr[c], found[c, 1]
+        pairs = max(n_own, n_draws) if min(n_own, n_draws) > 0 else 0
+        ptr[0, c + 1] = ptr[0, c] + n_own + found[c, 0]
+        ptr[1, c + 1] = ptr[1, c] + (pairs if pairwise else n_own + n_draws)
+        ptr[2, c + 1] = ptr[2, c] + found[c, 2]
+    return ptr
 
-    Draws are positions among the rows. ``found`` gets the number of distinct negatives and the number of draws: fewer
-    than wanted only where the pool is too small (then items repeat) or empty (then nothing is drawn).
-    """
-    mask = np.zeros(items.shape[0], np.uint8)
-    place_of = np.empty(items.shape[0], np.int32)
-    state = np.empty(1, np.uint64)
-    c = next_place(order, counter)
-    while c >= 0:
+
+@exact
+def _laid_out(
+    pairwise: bool, own_ptr: Pointers, own_items: Items, draw_ptr: Pointers, drawn: Items, walk_ptr: Pointers,
+    walks: Bits, found: Pointers,
+) -> tuple[Pointers, Items, Items, Items, Bits]:  # fmt: skip
+    """Rows, samples and walks of all clients end to end: pointers to the three, rows, both sides of samples, walks."""
+    ptr = _sizes(pairwise, own_ptr, found)
+    items, kept = np.empty(ptr[0, -1], np.int32), np.empty(ptr[2, -1], np.uint8)
+    left, right = np.empty(ptr[1, -1], np.int32), np.empty(ptr[1, -1], np.int32)
+    for c in range(found.shape[0]):
         own = own_items[own_ptr[c] : own_ptr[c + 1]]
-        out = rows[item_ptr[c] : item_ptr[c + 1]]
-        draws = drawn[draw_ptr[c] : draw_ptr[c + 1]]
-        out[: own.size] = own
-        state[0] = keys[c]
-        pool = candidate_pool(flags, R, items, turned, lengths, users[c], own, mask)
-        distinct = 0
-        if pool.size >= draws.size:
-            randomness.choose(state, pool, draws.size)
-            for i in range(draws.size):
-                out[own.size + i] = pool[i]
-                draws[i] = own.size + i
-            distinct = draws.size
-        elif pool.size > 0:
-            for i in range(draws.size):
-                item = pool[randomness.below(state, pool.size)]
-                if mask[item] == 0:
-                    mask[item] = 1
-                    place_of[item] = own.size + distinct
-                    out[own.size + distinct] = item
-                    distinct += 1
-                draws[i] = place_of[item]
-            for i in range(distinct):
-                mask[out[own.size + i]] = 0
-        found[c, 0] = distinct
-        found[c, 1] = draws.size if pool.size > 0 else 0
-        c = next_place(order, counter)
+        rows = items[ptr[0, c] : ptr[0, c + 1]]
+        rows[: own.size] = own
+        rows[own.size :] = drawn[0, draw_ptr[c] : draw_ptr[c] + found[c, 0]]
+        kept[ptr[2, c] : ptr[2, c + 1]] = walks[walk_ptr[c] : walk_ptr[c] + found[c, 2]]
+        draws = drawn[1, draw_ptr[c] : draw_ptr[c] + found[c, 1]]
+        part = slice(ptr[1, c], ptr[1, c + 1])
+        if pairwise:
+            _pair(own.size, draws, left[part], right[part])
+        else:
+            _line_up(own.size, draws, left[part], right[part])
+    return ptr, items, left, right, kept
 
 
-def _closed_up(ptr: NDArray[np.int64], values: Items, kept: NDArray[np.int64]) -> tuple[NDArray[np.int64], Items]:
-    """Drop the unused end of each client's part."""
-    within = np.arange(values.size) - np.repeat(ptr[:-1], np.diff(ptr))
-    return np.concatenate([[0], np.cumsum(kept)]), values[within < np.repeat(kept, np.diff(ptr))]
+@exact
+def _line_up(n_own: int, draws: Items, left: Items, right: Items) -> None:
+    """Samples of one item: the positives, then the draws."""
+    right[:] = -1
+    for i in range(n_own):
+        left[i] = i
+    for i in range(draws.size):
+        left[n_own + i] = n_own + draws[i]
 
 
-def _samples(
-    positives: NDArray[np.int64], draw_ptr: NDArray[np.int64], drawn: Items, pairwise: bool
-) -> tuple[NDArray[np.int64], Items, Items]:
-    """The samples of a round: positives and draws one by one, or paired in turn until both are used up."""
-    draws = np.diff(draw_ptr)
-    counts = np.where(draws > 0, np.maximum(positives, draws), 0) if pairwise else positives + draws
-    ptr = np.concatenate([[0], np.cumsum(counts)])
-    client = np.repeat(np.arange(positives.size), counts)
-    within = np.arange(ptr[-1]) - ptr[client]
-    n_pos, n_draw = positives[client], draws[client]
-    if pairwise:
-        left = within % n_pos
-        right = drawn[draw_ptr[client] + within % n_draw]
-        return ptr, left.astype(np.int32), right
-    is_draw = within >= n_pos
-    left = within.astype(np.int32)
-    left[is_draw] = drawn[(draw_ptr[client] + within - n_pos)[is_draw]]
-    return ptr, left, np.full(left.size, -1, np.int32)
+@exact
+def _pair(n_own: int, draws: Items, left: Items, right: Items) -> None:
+    """Samples of two: positives and draws in turn, over again until both are used up."""
+    a = b = 0
+    for i in range(left.size):
+        left[i], right[i] = a, n_own + draws[b]
+        a = a + 1 if a + 1 < n_own else 0
+        b = b + 1 if b + 1 < draws.size else 0

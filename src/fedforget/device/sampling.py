@@ -11,25 +11,27 @@ and N · β · positives are drawn from it, without replacement (with, where the
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.compiled import exact, fast
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
+from fedforget.device.kernels.vectors import LANES
 from fedforget.errors import ConfigError, one_of
 from fedforget.models.parameters import Array
 
 Items = NDArray[np.int32]
 Mask = NDArray[np.uint8]
+Pointers = NDArray[np.int64]
 
 KINDS = ["random", "user", "item", "mixed"]
 #: A kind as two bits: whether the pool looks around the user, and whether it looks around the user's items.
 FLAGS = {"random": 0b00, "user": 0b01, "item": 0b10, "mixed": 0b11}
-#: Bins in which distances are counted to find the nearest.
-BINS = 1024
+#: The rank of what is never among the nearest, above that of every distance: see ``rank``.
+FARTHEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -48,34 +50,37 @@ class Sampler:
         if not 0 < self.beta <= 1:
             raise ConfigError(f"beta is {self.beta}.", "β is a share of the negatives: above 0, at most 1.")
 
-    def count(self, negatives: int, positives: int) -> int:
+    @overload
+    def count(self, negatives: int, positives: int) -> int: ...
+
+    @overload
+    def count(self, negatives: int, positives: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+    def count(self, negatives: int, positives: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
         """How many negatives a user with so many positives trains on: N · β · positives, at least one."""
-        return max(1, math.floor(negatives * self.beta * positives + 0.5))
+        count = np.maximum(1, np.floor(negatives * self.beta * positives + 0.5)).astype(np.int64)
+        return count if isinstance(positives, np.ndarray) else int(count)
 
 
 @exact
 def survey(items: Array) -> tuple[Array, Array]:
     """The item table with one coordinate a row, and every item's squared length: made once a round for all clients.
 
-    With them, the distances of all items to a point, up to a constant, are one fast product: |v|² - 2 v · p.
+    With them, the distances of all items to a point, up to a constant, are one fast product: |v|² - 2 v · p. The table
+    must be contiguous.
     """
     n_items, dim = items.shape
-    copy = aligned(padded_width(n_items), padded_width(dim))
-    copy[:n_items, :dim] = items
     turned = aligned(padded_width(dim), padded_width(n_items))
-    transpose(copy, turned, copy.shape[0], copy.shape[1])
+    whole_items, whole_dim = n_items // LANES * LANES, dim // LANES * LANES
+    transpose(items, turned, whole_items, whole_dim)
+    for i in range(n_items):
+        for j in range(whole_dim if i < whole_items else 0, dim):
+            turned[j, i] = items[i, j]
     lengths = np.zeros(n_items, np.float32)
     for j in range(dim):
         for i in range(n_items):
             lengths[i] += turned[j, i] * turned[j, i]
     return turned, lengths
-
-
-@fast
-def distances_from(products: Array, lengths: Array, out: Array) -> None:
-    """The squared distances, up to a constant, from the products of the items with a point."""
-    for i in range(lengths.size):
-        out[i] = lengths[i] - np.float32(2) * products[i]
 
 
 @fast
@@ -90,103 +95,132 @@ def centroid(items: Array, own: Items, out: Array) -> None:
 
 
 @exact
-def kth_smallest(values: Array, k: int) -> np.float32:
-    """The k-th smallest value, counting from 0.
+def nearest_count(R: float, n_free: int) -> int:
+    """How many items are the nearest R percent of the untouched ones, rounded up."""
+    return int(np.ceil(R * n_free / 100.0))
 
-    Values are counted in equal bins; only those of the bin where the k-th lies are looked at again. Unlike a
-    partition of all values, that needs no branch that the processor cannot foresee.
+
+@exact
+def distance_scratch(n_clients: int, items: Array) -> tuple[Array, Array]:
+    """What ``measure`` needs for so many clients: room for their points, and for the distances of all items to them."""
+    n_items, dim = items.shape
+    return np.empty((2 * n_clients, dim), np.float32), aligned(2 * n_clients, padded_width(n_items))
+
+
+@exact
+def measure(
+    flags: int, items: Array, turned: Array, lengths: Array, users: Array, own_ptr: Pointers, own_items: Items,
+    points: Array, out: Array,
+) -> int:  # fmt: skip
+    """The squared distances of all items, up to a constant, to some users, to the centroids of their items, or to both.
+
+    Each user gets as many rows of ``out`` as are returned; ``points`` is scratch. ``turned`` and ``lengths`` come from
+    ``survey(items)``. Several users at once are faster: the table is read once for all.
     """
-    low, high = values.min(), values.max()
-    if not low < high:
-        return np.float32(low)
-    if not np.isfinite(high - low):
-        return np.float32(np.sort(values)[k])
-    scale = (np.float64(BINS) - 1.0) / (np.float64(high) - np.float64(low))
-    bins = np.empty(values.size, np.int32)
-    counts = np.zeros(BINS, np.int64)
-    for i in range(values.size):
-        bins[i] = int((np.float64(values[i]) - np.float64(low)) * scale)
-        counts[bins[i]] += 1
-    at = 0
-    while k >= counts[at]:
-        k -= counts[at]
-        at += 1
-    near = np.empty(counts[at], np.float32)
-    n_near = 0
-    for i in range(values.size):
-        if bins[i] == at:
-            near[n_near] = values[i]
-            n_near += 1
-    return np.float32(np.sort(near)[k])
+    n_points, dim = 0, items.shape[1]
+    for user in range(users.shape[0]):
+        if flags & 0b01:
+            points[n_points] = users[user, :dim]
+            n_points += 1
+        if flags & 0b10:
+            centroid(items, own_items[own_ptr[user] : own_ptr[user + 1]], points[n_points])
+            n_points += 1
+    product(points, False, turned, out, n_points, turned.shape[1], dim)
+    for point in range(n_points):
+        row = out[point]
+        for i in range(lengths.size):
+            row[i] = lengths[i] - np.float32(2) * row[i]
+    return (flags & 0b01) + (flags >> 1)
 
 
 @exact
-def mark_nearest(distances: Array, own: Mask, n: int, marked: Mask) -> None:
-    """Mark the n untouched items with the smallest distances; equal distances go to the lower index."""
-    free = np.empty(distances.size, np.float32)
-    n_free = 0
-    for i in range(distances.size):
-        free[n_free] = distances[i]
-        n_free += 1 - own[i]
-    limit = kth_smallest(free[:n_free], n - 1)
-    left = n
-    for i in range(distances.size):
-        nearer = (1 - own[i]) & (distances[i] < limit)
-        marked[i] |= nearer
-        left -= nearer
-    for i in range(distances.size):
-        if left == 0:
-            break
-        if own[i] == 0 and distances[i] == limit:
-            marked[i] = 1
-            left -= 1
+def rank(distances: Array) -> Items:
+    """Turn distances, in place, into integers of the same order; NaN comes after infinity and before ``FARTHEST``.
 
-
-@exact
-def mark_near(
-    flags: int, n_near: int, items: Array, turned: Array, lengths: Array, user: Array, own_items: Items, own: Mask,
-    marked: Mask,
-) -> None:  # fmt: skip
-    """Mark the untouched items nearest to the user, to the centroid of its items, or to either."""
-    dim = items.shape[1]
-    points = np.empty((2, dim), np.float32)
-    points[0] = user[:dim]
-    centroid(items, own_items, points[1])
-    products = aligned(2, turned.shape[1])
-    product(points, False, turned, products, 2, turned.shape[1], dim)
-    distances = np.empty(lengths.size, np.float32)
-    for point in range(2):
-        if flags & (1 << point):
-            distances_from(products[point], lengths, distances)
-            mark_nearest(distances, own, n_near, marked)
-
-
-@exact
-def candidate_pool(
-    flags: int, R: float, items: Array, turned: Array, lengths: Array, user: Array, own_items: Items, own: Mask
-) -> Items:
-    """The items that negatives may be drawn from, in order of their index.
-
-    ``turned`` and ``lengths`` come from ``survey(items)``; ``own`` is a scratch mask over all items, zero on entry and
-    on return.
+    The bits of a float are a sign and a magnitude, so they are in order but for the negative ones, which are turned
+    round.
     """
-    n_items = items.shape[0]
-    for i in own_items:
-        own[i] = 1
-    n_free = n_items - own_items.size
-    marked = np.zeros(n_items, np.uint8)
-    if flags == 0:
-        for i in range(n_items):
-            marked[i] = 1 - own[i]
-    elif n_free > 0:
-        n_near = int(np.ceil(R * n_free / 100.0))
-        mark_near(flags, n_near, items, turned, lengths, user, own_items, own, marked)
-    for i in own_items:
-        own[i] = 0
-    pool = np.empty(int(marked.sum()), np.int32)
-    place = 0
-    for i in range(n_items):
-        if marked[i]:
-            pool[place] = i
-            place += 1
-    return pool
+    ranks = distances.view(np.int32)
+    for i in range(ranks.size):
+        bits = ranks[i]
+        is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+        ranks[i] = FARTHEST - 1 if is_nan else bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return ranks
+
+
+@exact
+def count_up_to(ranks: Items, limit: int) -> int:
+    """How many ranks do not exceed a limit. Counted in 32 bits, so that vector registers hold twice as many."""
+    last, count = np.int32(limit), np.int32(0)
+    for i in range(ranks.size):
+        count = np.int32(count + np.int32(ranks[i] <= last))
+    return int(count)
+
+
+@exact
+def span(ranks: Items) -> tuple[int, int]:
+    """The lowest and the highest rank."""
+    low = high = ranks[0]
+    for i in range(ranks.size):
+        low, high = min(low, ranks[i]), max(high, ranks[i])
+    return int(low), int(high)
+
+
+@exact
+def mark_nearest(distances: Array, own: Items, n: int, marked: Mask) -> None:
+    """Mark the n items with the smallest distances that are not own; equal distances go to the lower index.
+
+    ``distances`` are used up. The limit is searched by halving: a count is one short vectorised pass, and the search
+    ends as soon as n items are within the limit. Only where equal distances straddle n does it end with too many; then
+    the last of these are taken out.
+    """
+    ranks = rank(distances)
+    low, limit = span(ranks)
+    below, within = low - 1, ranks.size - own.size
+    for i in own:
+        ranks[i] = FARTHEST
+    while within > n and limit - below > 1:
+        middle = (below + limit) >> 1
+        count = count_up_to(ranks, middle)
+        if count >= n:
+            limit, within = middle, count
+        else:
+            below = middle
+    i = ranks.size
+    while within > n:
+        i -= 1
+        if ranks[i] == limit:
+            ranks[i] = FARTHEST
+            within -= 1
+    last = np.int32(limit)
+    for i in range(ranks.size):
+        marked[i] |= ranks[i] <= last
+
+
+@exact
+def mark_pool(R: float, distances: Array, own: Items, marked: Mask) -> None:
+    """Set ``marked`` to 1 for the items that negatives may be drawn from and to 0 for all others.
+
+    ``distances`` has one row for each point to be near to, none if any item will do; they are used up. Made for speed:
+    ``candidate_pool`` is the definition.
+    """
+    marked[:] = distances.shape[0] == 0
+    n_near = nearest_count(R, marked.size - own.size)
+    if n_near:
+        for point in range(distances.shape[0]):
+            mark_nearest(distances[point, : marked.size], own, n_near, marked)
+    for i in own:
+        marked[i] = 0
+
+
+def candidate_pool(sampler: Sampler, items: Array, user: Array, own: Items) -> Items:
+    """The items that negatives may be drawn from, by index: the plain definition, with which tests compare draws."""
+    free = np.setdiff1d(np.arange(items.shape[0], dtype=np.int32), own)
+    if sampler.kind == "random":
+        return free
+    points, distances = distance_scratch(1, items)
+    own_ptr = np.array([0, own.size])
+    n_points = measure(FLAGS[sampler.kind], items, *survey(items), user[None], own_ptr, own, points, distances)
+    n_near = nearest_count(sampler.R, free.size)
+    near = [free[np.argsort(row[free], kind="stable")[:n_near]] for row in distances[:n_points]]
+    return np.unique(np.concatenate(near))

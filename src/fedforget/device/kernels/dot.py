@@ -9,6 +9,7 @@ from fedforget import randomness
 from fedforget.compiled import exact, fast
 from fedforget.device.kernels.adam import adam, all_scales
 from fedforget.device.kernels.arithmetic import add_scaled, dot, logit_gradient
+from fedforget.device.kernels.rows import row_changes, take_rows
 from fedforget.models.parameters import Array
 from fedforget.workers import next_place
 
@@ -108,12 +109,19 @@ def batch_gradients(
 def train_client(
     table: Array, user: Array, n_own: int, left: NDArray[np.int32], right: NDArray[np.int32],
     propagate: bool, epochs: int, batch: int, lr: float, state: randomness.Stream,
+    memory: tuple[Array, Array, Array],
 ) -> np.float64:  # fmt: skip
-    """Train one client in place; return its mean loss over the last epoch."""
+    """Train one client in place; return its mean loss over the last epoch.
+
+    ``memory`` is scratch space for the table's gradient and Adam's two moments.
+    """
     dim, size = user.size, table.size
     flat = table.reshape(-1)
-    memory = np.zeros((3, size), np.float32)
-    g_table = memory[0].reshape(table.shape)
+    g_flat, m, v = memory
+    g_flat[:] = _ZERO
+    m[:] = _ZERO
+    v[:] = _ZERO
+    g_table = g_flat.reshape(table.shape)
     small = np.zeros((5, dim), np.float32)
     g_user, m_user, v_user, star, g_star = small[0], small[1], small[2], small[3], small[4]
     scores, g = np.empty((2, batch), np.float32), np.empty(batch, np.float32)
@@ -128,9 +136,9 @@ def train_client(
             last += batch_gradients(
                 table, user, n_own, left[chosen], right[chosen], propagate, star, scores, g, g_table, g_star, g_user
             )
-            adam(flat, memory[0], memory[1], memory[2], 0, size, 0, scales[step, 0], scales[step, 1])
+            adam(flat, g_flat, m, v, 0, size, 0, scales[step, 0], scales[step, 1])
             adam(user, g_user, m_user, v_user, 0, dim, 0, scales[step, 0], scales[step, 1])
-            memory[0] = _ZERO
+            g_flat[:] = _ZERO
             g_user[:] = _ZERO
             g_star[:] = _ZERO
             step += 1
@@ -143,20 +151,23 @@ def train_clients(  # type: ignore[no-untyped-def]
     public, private, propagate, epochs, batch, lr, out_rows, out_private, out_loss,
 ) -> None:  # fmt: skip
     """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
+    dim = public.shape[1]
     state = np.empty(1, np.uint64)
+    room = np.empty((4, np.max(np.diff(item_ptr)) * dim if positives.size else 0), np.float32)
     c = next_place(order, counter)
     while c >= 0:
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
-        table = public[used]
+        size = used.size * dim
+        table = room[3, :size].reshape(used.size, dim)
+        take_rows(public, used, table)
         user = private[c].copy()
         state[0] = keys[c]
         out_loss[c] = train_client(
             table, user, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
             right[sample_ptr[c] : sample_ptr[c + 1]], propagate, epochs, batch, lr, state,
+            (room[0, :size], room[1, :size], room[2, :size]),
         )  # fmt: skip
-        for i in range(used.size):
-            for j in range(table.shape[1]):
-                out_rows[lo + i, j] = table[i, j] - public[used[i], j]
+        row_changes(table, public, used, out_rows[lo:hi])
         out_private[c] = user
         c = next_place(order, counter)

@@ -23,7 +23,7 @@ from fedforget.device.kernels.adam import adam, all_scales
 from fedforget.device.kernels.arithmetic import dot
 from fedforget.device.kernels.layers import Hidden, Layers, hidden, layers, pack_difference, padded_size, unpack
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
-from fedforget.device.kernels.rows import catch_up, gather, step_rows
+from fedforget.device.kernels.rows import catch_up, gather, row_changes, step_rows, take_rows
 from fedforget.models.parameters import Array
 from fedforget.workers import next_place
 
@@ -165,23 +165,23 @@ def train_clients(  # type: ignore[no-untyped-def]
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
     memory = aligned(3, padded_size(dim, widths))
+    memory[0] = 0  # what pads the weights stays zero: its gradient is
     w, m, v = layers(memory[0], dim, widths), layers(memory[1], dim, widths), layers(memory[2], dim, widths)
     c = next_place(order, counter)
     while c >= 0:
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
-        table = public[used]
+        table = np.empty((used.size, dim), np.float32)
+        take_rows(public, used, table)
         user = private[c].copy()
-        memory[:] = 0
+        memory[1:] = 0
         unpack(dense, w)
         state[0] = keys[c]
         out_loss[c] = train_client(
             table, user, w, m, v, widths, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
             epochs, batch, lr, state,
         )  # fmt: skip
-        for i in range(used.size):
-            for j in range(dim):
-                out_rows[lo + i, j] = table[i, j] - public[used[i], j]
+        row_changes(table, public, used, out_rows[lo:hi])
         pack_difference(w, dense, out_dense[c])
         out_private[c] = user
         c = next_place(order, counter)

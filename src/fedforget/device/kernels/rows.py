@@ -18,6 +18,24 @@ _ONE = np.float32(1)
 
 
 @exact
+def take_rows(public: Array, used: NDArray[np.int32], table: Array) -> None:
+    """Copy the rows that a client uses into its own table."""
+    for i in range(used.size):
+        row = np.uint64(used[i])  # unsigned: no check for negative indices keeps the loop from being vectorised
+        for j in range(table.shape[1]):
+            table[i, j] = public[row, j]
+
+
+@exact
+def row_changes(table: Array, public: Array, used: NDArray[np.int32], out: Array) -> None:
+    """What training changed in a client's rows."""
+    for i in range(used.size):
+        row = np.uint64(used[i])
+        for j in range(table.shape[1]):
+            out[i, j] = table[i, j] - public[row, j]
+
+
+@exact
 def gather(table: Array, rows: NDArray[np.int32], turned: Array, out: Array) -> None:
     """The item vectors of a batch, one sample a column; ``turned`` is scratch space."""
     dim, width = table.shape[1], out.shape[0]
