@@ -28,6 +28,10 @@ class RunError(FedForgetError):
     """A run folder cannot be opened, continued or written."""
 
 
+class QuorumError(RunError):
+    """Too few devices answered a replay: the old model stays."""
+
+
 class RunWarning(UserWarning):
     """A run was taken up in a way its owner should know of."""
 

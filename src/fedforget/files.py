@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,18 @@ def write_file(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Let a file that never changes stand in a second place too: as a hard link, or where there are none as a copy."""
+    try:
+        target.unlink(missing_ok=True)
+        try:
+            target.hardlink_to(source)
+        except (OSError, NotImplementedError):
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
 
 
 def make_folder(path: Path) -> Path:

@@ -1,11 +1,13 @@
-"""The log that a device keeps of its own training, round by round.
+"""The log that a device keeps of its own training, round by round: what makes forgetting fast.
 
-So far an entry holds the private parameters after a round: enough to resume, and to return to an earlier round. The
-update itself joins it with unlearning.
+``settings`` says what is kept, ``select`` which rows, ``codec`` how it is written, a store where.
 """
 
-from fedforget.device.log.contract import DeviceLog
-from fedforget.device.log.memory import MemoryLog
-from fedforget.device.log.sqlite import SqliteLog
+from fedforget.device.log.contract import Exact, LogStore
+from fedforget.device.log.entries import Entries, Keys
+from fedforget.device.log.memory import MemoryStore
+from fedforget.device.log.packed import PackedStore
+from fedforget.device.log.settings import Log
+from fedforget.device.log.sqlite import SqliteStore
 
-__all__ = ["DeviceLog", "MemoryLog", "SqliteLog"]
+__all__ = ["Entries", "Exact", "Keys", "Log", "LogStore", "MemoryStore", "PackedStore", "SqliteStore"]

@@ -1,0 +1,155 @@
+"""DeviceLog: what the devices of some users remember of their rounds, and what private parameters they had."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.device.kernels.norms import row_lengths, tensor_lengths
+from fedforget.device.log.codec import Codec, Logged
+from fedforget.device.log.contract import Exact, LogStore
+from fedforget.device.log.entries import Entries, Keys
+from fedforget.device.log.quota import Quota
+from fedforget.device.log.select import select
+from fedforget.device.log.settings import Log
+from fedforget.device.plan import Plan
+from fedforget.device.training import Trained
+from fedforget.errors import RunError, RunWarning
+from fedforget.models.parameters import Array
+
+#: Why a device cannot use its log for a round.
+NO_ENTRY = "its log has no entry for this round"
+FULL = "its log was full when this round came"
+DAMAGED = "its log entry for this round is damaged"
+
+
+class DeviceLog:
+    """A codec and a store, within a quota."""
+
+    def __init__(self, settings: Log, codec: Codec, store: LogStore, *, seed: int) -> None:
+        self.settings = settings
+        self.codec = codec
+        self.store = store
+        self.seed = seed
+        self._quota = Quota(settings, store) if settings.quota else None
+
+    def record(
+        self, round_: int, keys: Keys, plan: Plan, trained: Trained, lengths: Array | None = None,
+        dense_lengths: Array | None = None, sound: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
+        """Log what these users did in a round; of some users only, if ``sound`` says so. Known lengths may be given."""
+        lengths = row_lengths(trained.rows) if lengths is None else lengths
+        logged = Logged(
+            keys, plan.positives, plan.item_ptr, plan.walk_ptr, plan.walks,
+            select(self.settings, plan.item_ptr, lengths, keys, self.seed, round_), lengths,
+            tensor_lengths(trained.dense, self.codec.layout) if dense_lengths is None else dense_lengths,
+            trained.private, trained.rows, trained.dense,
+        )  # fmt: skip
+        if sound is not None and not sound.all():
+            logged = logged.only(sound)
+        self.append(round_, self.codec.encode(round_, logged), logged.private)
+
+    def renew(self, round_: int, entries: Entries, private: Array) -> None:
+        """Log that a round went as these entries say but for the private parameters."""
+        self.append(round_, self.codec.renewed(round_, entries, private), private)
+
+    def append(self, round_: int, entries: Entries, private: Array) -> None:
+        """Store entries as they are."""
+        kept = entries if self._quota is None else self._quota.admit(round_, entries)
+        self.store.append(round_, kept, private)
+
+    def read(self, round_: int, keys: Keys, *, private: bool = True) -> tuple[Entries, Logged, dict[int, str]]:
+        """The sound entries of a round, what they say, and for every other user (by its place) why there is none."""
+        try:
+            entries = self.store.read(round_, keys)
+        except RunError as error:
+            entries = self.store.read(0, keys)  # no round has number 0: nobody has an entry
+            warnings.warn(f"{error.problem} It counts as missing.", RunWarning, stacklevel=2)
+        logged, sound = self.codec.decode(round_, entries, private=private)
+        missing: dict[int, str] = {}
+        if len(logged.keys) < keys.size:
+            sizes = dict(zip(entries.keys.tolist(), np.diff(entries.ptr).tolist(), strict=True))
+            reasons = {None: NO_ENTRY, 0: FULL}
+            missing = {
+                int(place): reasons.get(sizes.get(int(keys[place])), DAMAGED)
+                for place in np.flatnonzero(~np.isin(keys, logged.keys))
+            }
+        return (entries if sound.all() else entries.at(np.flatnonzero(sound))), logged, missing
+
+    def private(self, until: int, keys: Keys, initial: Array) -> Array:
+        """The private parameters after a round of users who began with ``initial``, as exactly as they are known."""
+        rows = initial.copy()
+        exact = self.store.exact(until)
+        at = _places(exact.keys, keys)
+        if exact.keys.size:
+            rows[at >= 0] = exact.rows[at[at >= 0]]
+        unknown = np.flatnonzero(at < 0)
+        self._fill_from_entries(until, keys, unknown, rows)
+        return rows
+
+    def _fill_from_entries(self, until: int, keys: Keys, places: NDArray[np.int64], rows: Array) -> None:
+        """What the newest entries tell; where one is damaged, the one before it."""
+        left = until
+        while places.size and left > 0:
+            entries, rounds = self.store.newest(left, keys[places])
+            if not len(entries):
+                return
+            logged, sound = self.codec.decode(rounds, entries)
+            rows[places[_places(keys[places], logged.keys)]] = logged.private
+            if sound.all():
+                return
+            warnings.warn(
+                f"{np.count_nonzero(~sound)} log entries of round {rounds[~sound].min()} or later are damaged: "
+                "the private parameters come from the entries before them.",
+                RunWarning,
+                stacklevel=3,
+            )
+            places = places[_places(keys[places], entries.keys[~sound])]
+            left = int(rounds[~sound].max()) - 1
+
+    def branch(self, folder: Path | None, until: int, without: Keys) -> DeviceLog:
+        """A new log that begins as this one up to a round, with no trace of some users."""
+        return DeviceLog(self.settings, self.codec, self.store.branch(folder, until, without), seed=self.seed)
+
+    def copy_to(self, other: DeviceLog) -> None:
+        """Let another log hold what this one does, as far as its settings keep it."""
+        for round_, keys, _ in self.store.heads():
+            _, logged, _ = self.read(round_, keys)
+            chosen = select(other.settings, logged.row_ptr, logged.lengths, logged.keys, self.seed, round_)
+            entries = other.codec.encode(round_, replace(logged, kept=logged.kept & chosen))
+            other.append(round_, entries, logged.private)
+        exact = self.store.exact(self.last_round())
+        if exact.keys.size:
+            other.store.set_exact(exact)
+
+    def settle(self, round_: int, keys: Keys, rows: Array) -> None:
+        """Let these be the private parameters of these users after a round, wherever they came from."""
+        self.store.set_exact(Exact(keys, np.full(keys.size, round_, np.int64), rows))
+
+    def roll_back(self, round_: int) -> None:
+        """Drop every entry after this round."""
+        self.store.roll_back(round_)
+        if self._quota is not None:
+            self._quota = Quota(self.settings, self.store)
+
+    def last_round(self) -> int:
+        """The newest round with an entry; 0 if there is none."""
+        return self.store.last_round()
+
+    def close(self) -> None:
+        """Let go of any file."""
+        self.store.close()
+
+
+def _places(keys: Keys, wanted: Keys) -> NDArray[np.int64]:
+    """Where each wanted key stands among the keys; -1 where it does not."""
+    if not keys.size:
+        return np.full(wanted.size, -1, np.int64)
+    order = np.argsort(keys)
+    at = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
+    found = order[at]
+    return np.where(keys[found] == wanted, found, -1)

@@ -1,0 +1,107 @@
+"""Entries: what devices write into their logs in one round, as bytes that a store need not understand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.models.parameters import Array
+
+#: The 64-bit keys by which stores know users (``randomness.user_key`` of the outside id).
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of some users, end to end: user ``keys[i]``'s is ``data[ptr[i]:ptr[i + 1]]``."""
+
+    keys: Keys
+    ptr: NDArray[np.int64]
+    data: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return int(self.keys.size)
+
+    def __iter__(self) -> Iterator[bytes]:
+        whole = self.data.tobytes()
+        return (whole[start:end] for start, end in zip(self.ptr[:-1].tolist(), self.ptr[1:].tolist(), strict=True))
+
+    @classmethod
+    def of(cls, keys: Keys, bodies: list[bytes]) -> Entries:
+        """Lay bodies end to end."""
+        ptr = np.zeros(len(bodies) + 1, np.int64)
+        np.cumsum([len(body) for body in bodies], out=ptr[1:])
+        return cls(keys, ptr, np.frombuffer(b"".join(bodies), np.uint8))
+
+    def at(self, places: NDArray[np.int64]) -> Entries:
+        """The entries at these places, in their order."""
+        sizes = np.diff(self.ptr)[places]
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        starts = np.repeat(self.ptr[:-1][places] - ptr[:-1], sizes)
+        return Entries(self.keys[places], ptr, self.data[starts + np.arange(ptr[-1])])
+
+
+#: No entries.
+NOTHING = Entries(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.uint8))
+
+
+def check(entries: Entries, private: Array) -> None:
+    """Refuse entries that a store could not give back: each needs a private vector, and each user may have one."""
+    if len(private) != len(entries) or entries.ptr.size != len(entries) + 1:
+        raise ValueError(
+            f"{len(entries)} users need as many private vectors and entries, "
+            f"not {len(private)} and {entries.ptr.size - 1}."
+        )
+    ordered = np.sort(entries.keys)
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ValueError(f"A user has two entries for one round: the keys {entries.keys.tolist()} repeat.")
+
+
+def find(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of the wanted keys are among these, and where."""
+    if np.array_equal(keys, wanted):
+        everyone = np.arange(keys.size)
+        return everyone, everyone
+    if not keys.size:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.argsort(keys)
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    which = np.flatnonzero(keys[at] == wanted)
+    return which, at[which]
+
+
+def without(entries: Entries, keys: Keys) -> Entries:
+    """The entries of all but some users."""
+    return entries.at(np.flatnonzero(~np.isin(entries.keys, keys)))
+
+
+def joined(parts: list[Entries]) -> Entries:
+    """Entries end to end, sharing nothing with the parts."""
+    sizes = [np.diff(part.ptr) for part in parts]
+    return Entries(
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        np.concatenate([part.data[part.ptr[0] : part.ptr[-1]] for part in parts]),
+    )
+
+
+def scan(
+    rounds: Iterable[int], keys: Keys, users: Callable[[int], Keys], entries: Callable[[int], Entries]
+) -> tuple[Entries, NDArray[np.int64]]:
+    """Each user's first entry along these rounds, in the order of the keys, and its round."""
+    missing = np.arange(keys.size)
+    parts, found_in, places = [NOTHING], [np.empty(0, np.int64)], [missing[:0]]
+    for round_ in rounds:
+        which, at = find(users(round_), keys[missing])
+        if which.size:
+            parts.append(entries(round_).at(at))
+            found_in.append(np.full(which.size, round_))
+            places.append(missing[which])
+            missing = np.delete(missing, which)
+        if not missing.size:
+            break
+    order = np.argsort(np.concatenate(places))
+    return joined(parts).at(order), np.concatenate(found_in)[order]

@@ -1,0 +1,86 @@
+"""Lengths in few bits: what calibration needs of an old update.
+
+A single length takes one byte: its logarithm in steps of an eighth of a power of two (about 9%), or 0 for no length.
+The lengths of one update's rows lie close together, since Adam moves rows that are touched equally often equally far.
+They are kept as the smallest and the largest of them, one byte each, and for every row one of five steps between the
+two, or none at all. That is six cases, so three rows fit into a byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact
+from fedforget.models.parameters import Array
+
+Bytes = NDArray[np.uint8]
+
+_STEPS = 8.0
+_OFFSET = 193.0
+#: Steps between the smallest and the largest length of an update's rows.
+_LEVELS = 5
+
+
+@exact
+def place_of(length: np.float32) -> float:
+    """Where a length lies on the scale of codes; below 1 for none."""
+    return _STEPS * np.log2(np.float64(length)) + _OFFSET if length > 0 else 0.0
+
+
+@exact
+def length_at(place: float) -> np.float32:
+    """The length at a place on the scale."""
+    return np.float32(2.0 ** ((place - _OFFSET) / _STEPS))
+
+
+@exact
+def code_of(length: np.float32) -> int:
+    """A length as one byte."""
+    return 0 if length <= 0 else int(min(255.0, max(1.0, np.floor(place_of(length) + 0.5))))
+
+
+@exact
+def length_of(code: int) -> np.float32:
+    """The length that a byte stands for."""
+    return np.float32(0) if code == 0 else length_at(float(code))
+
+
+@exact
+def packed_size(n: int) -> int:
+    """The bytes that n lengths of one update take."""
+    return 2 + (n + 2) // 3
+
+
+@exact
+def pack_lengths(lengths: Array, out: Bytes) -> None:
+    """Write the lengths of one update's rows, each as the nearest of the levels."""
+    smallest, largest = np.float32(np.inf), np.float32(0)
+    for length in lengths:
+        if length > 0:
+            smallest, largest = min(smallest, length), max(largest, length)
+    low, high = code_of(smallest) if largest > 0 else 0, code_of(largest)
+    out[0], out[1] = low, high
+    out[2:] = 0
+    step = (high - low) / (_LEVELS - 1)
+    between = np.empty(_LEVELS - 1, np.float32)
+    for level in range(_LEVELS - 1):
+        between[level] = length_at(low + (level + 0.5) * step)
+    for i in range(lengths.size):
+        digit = 0
+        if lengths[i] > 0:
+            digit = 1
+            for level in range(_LEVELS - 1):
+                digit += lengths[i] >= between[level]
+        out[2 + i // 3] += digit * (1, 6, 36)[i % 3]
+
+
+@exact
+def unpack_lengths(packed: Bytes, out: Array) -> None:
+    """Read the lengths of one update's rows."""
+    low, high = float(packed[0]), float(packed[1])
+    known = np.zeros(_LEVELS + 1, np.float32)
+    for level in range(_LEVELS):
+        known[level + 1] = length_at(low + level * (high - low) / (_LEVELS - 1))
+    for i in range(out.size):
+        out[i] = known[packed[2 + i // 3] // (1, 6, 36)[i % 3] % 6]
