@@ -6,11 +6,15 @@ train, test = ff.load("ml-100k").split(test=0.2, seed=0)
 fed = ff.Federation(train, model=ff.LightGCN(), seed=0, path="runs/a")
 fed.fit(rounds=200)
 print(fed.evaluate(test))
+receipt = fed.forget([17, 23], method=ff.FRU())
+print(receipt)
 print(fed.recommend(user=5, k=10))
 """
 
+from fedforget.attacks import Attack
 from fedforget.data import Interactions, load, synthetic
-from fedforget.device.devices import Compute
+from fedforget.device.compute import Compute
+from fedforget.device.log import Log
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, DataError, FedForgetError, RunError
@@ -18,28 +22,41 @@ from fedforget.evaluation import Evaluation, Ranking
 from fedforget.federation import Federation
 from fedforget.models import MF, NCF, LightGCN, LocalModel, Public, Recommender
 from fedforget.server.rounds import Protocol
-
-__version__ = "0.1.0"
+from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, PastRound, Retrain
+from fedforget.server.unlearning.estimate import Estimate
+from fedforget.server.unlearning.receipt import Receipt
+from fedforget.version import __version__
 
 __all__ = [
+    "FRU",
     "MF",
     "NCF",
+    "Attack",
     "Compute",
     "ConfigError",
+    "Continue",
     "DataError",
+    "Estimate",
     "Evaluation",
     "FedForgetError",
+    "FedRemove",
     "Federation",
     "Interactions",
     "LightGCN",
     "LocalModel",
     "LocalTraining",
+    "Log",
+    "Method",
+    "PastRound",
     "Protocol",
     "Public",
     "Ranking",
+    "Receipt",
     "Recommender",
+    "Retrain",
     "RunError",
     "Sampler",
+    "__version__",
     "load",
     "synthetic",
 ]

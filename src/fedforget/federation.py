@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from fedforget.attacks import Attack, Poisoned
 from fedforget.data import Interactions, load
-from fedforget.device.devices import Compute, Devices
+from fedforget.device.compute import Compute
+from fedforget.device.devices import Devices
+from fedforget.device.log.settings import Log
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
-from fedforget.engines.simulation import Simulation
+from fedforget.engines.simulation import Offline, Simulation
 from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
+from fedforget.forgetting import Erasure
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId
+from fedforget.request import Request
 from fedforget.run import Run
-from fedforget.server.history import RoundRecord
+from fedforget.server.clients import Clients
+from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Protocol, run_rounds
+from fedforget.server.unlearning import FRU, Method
+from fedforget.server.unlearning.estimate import Estimate
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.settings import Settings, read_config
 
 OnRound = Callable[[RoundRecord], None]
@@ -32,11 +41,12 @@ class Federation:
 
     With a ``path`` the run lives in that folder and survives its process: building it again with the same settings,
     or ``Federation.open(path)``, goes on after the last finished round. ``public`` are the public parameters after
-    ``rounds`` rounds.
+    ``rounds`` rounds. ``offline`` may say whose device is out of reach in which round, to see what happens then.
     """
 
     public: Public
     rounds: int
+    devices: Devices
 
     def __init__(
         self,
@@ -48,37 +58,43 @@ class Federation:
         sampler: Sampler | None = None,
         training: LocalTraining | None = None,
         protocol: Protocol | None = None,
+        log: Log | None = None,
         joins: Mapping[UserId, int] | None = None,
+        attack: Attack | None = None,
         compute: Compute | None = None,
         source: Mapping[str, Any] | None = None,
+        offline: Offline | None = None,
     ) -> None:
         if (train.counts == 0).any():
             user = train.user_ids.tolist()[int(np.argmin(train.counts))]
             raise ConfigError(
                 f"User {user!r} has no training interactions.", "Drop such users, or split with a smaller test share."
             )
-        self.train = train
         self.path = None if path is None else Path(path)
-        self.settings = Settings(
+        self.train = train if self.path is None else members_only(self.path, train)
+        self.offline = offline
+        settings = Settings(
             model,
             sampler or Sampler(),
             training or LocalTraining(),
             protocol or Protocol(),
             seed,
-            {"digest": train.digest, **(source or {})},
-            joins or {},
+            {"digest": self.train.digest, **(source or {})},
+            dict(joins or {}),
+            log or Log(),
+            attack,
         )
-        self._roster = Roster(train.user_ids.tolist(), joins)
-        compute = compute or Compute()
-        compute.check(model)
-        self._run = Run(self.path, self.settings)
-        self.devices = Devices(
-            train, model, self.settings.sampler, self.settings.training, self._run.log, seed=seed, compute=compute
-        )
-        self._clients = Simulation(self.devices)
+        self._compute = compute or Compute()
+        self._compute.check(model)
+        self._roster = Roster(self.train.user_ids.tolist(), joins)
+        self._run = Run(self.path, settings)
         self._tidy = False
-        self._take_up()
-        self.devices.restore(self.rounds)
+        self._settle_in()
+
+    @property
+    def settings(self) -> Settings:
+        """Everything that decides the result."""
+        return self._run.settings
 
     @classmethod
     def open(
@@ -103,6 +119,8 @@ class Federation:
             training=settings.training,
             protocol=settings.protocol,
             joins=settings.joins,
+            log=settings.log,
+            attack=settings.attack,
             compute=compute,
             source=source,
         )
@@ -112,9 +130,14 @@ class Federation:
         """The recommender being trained."""
         return self.settings.model
 
-    def last_cohort(self) -> list[UserId]:
-        """The users who took part in the last round."""
-        return list(self._run.history.record(self.rounds).participants)
+    @property
+    def history(self) -> History:
+        """What the server remembers: rounds, who took part, receipts."""
+        return self._run.current.history
+
+    def cohort(self, round_: int) -> list[UserId]:
+        """The users who took part in a round."""
+        return list(self.history.record(round_).participants)
 
     def fit(
         self,
@@ -124,11 +147,13 @@ class Federation:
         test: Interactions | None = None,
         evaluate_every: int | None = None,
         on_round: OnRound | None = None,
+        cohorts: Mapping[int, Sequence[UserId]] | None = None,
     ) -> Self:
         """Train until ``rounds`` rounds are done in all, or for ``more`` rounds.
 
         A federation that was stopped goes on where it was, with the result of an unbroken run. With ``test`` and
-        ``evaluate_every`` the accuracy over the rounds goes into ``metrics.jsonl``.
+        ``evaluate_every`` the accuracy over the rounds goes into ``metrics.jsonl``. ``cohorts`` may say who takes part
+        in which round, instead of a draw.
         """
         if (rounds is None) == (more is None):
             raise ConfigError("fit() takes either rounds or more.", "fit(rounds=200) trains until 200 are done in all.")
@@ -142,26 +167,97 @@ class Federation:
 
         def after_round(record: RoundRecord, public: Public) -> None:
             self.public, self.rounds = public, record.round
-            self._run.note(record)
+            self._run.current.note(record)
             if test is not None and evaluate_every is not None and record.round % evaluate_every == 0:
-                self._run.metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
+                self._run.current.metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
             if on_round is not None:
                 on_round(record)
 
         with self._run.locked():
+            self._refuse_while_forgetting()
             self._make_sound()
             run_rounds(
                 self.rounds + more if more is not None else rounds or 0,
                 self.public,
-                self._run.history,
-                self._clients,
+                self.history,
+                self.engine(self.devices),
                 self._roster,
                 self.settings.protocol,
                 epochs=self.settings.training.epochs,
                 seed=self.settings.seed,
                 on_round=after_round,
+                cohorts=cohorts,
             )
         return self
+
+    def forget(
+        self,
+        users: Sequence[UserId],
+        method: Method | None = None,
+        *,
+        require: float = 0.0,
+        on_round: OnRound | None = None,
+    ) -> Receipt:
+        """Forget these users: rebuild the federation as if they had never taken part, and erase what is left of them.
+
+        The model stays in service until the new one is complete; a run in a folder that is killed in between goes on
+        when the same request is made again. Devices that do not answer are left out, unless more than ``require``
+        allows are missing: then everything stays as it was.
+        """
+        with self._run.locked():
+            self._make_sound()
+            erasure = Erasure(self, self._run, users, method or FRU())
+            receipt = erasure.carry_out(require, on_round or (lambda record: None))
+            self.train = self.train.without(erasure.users)
+            self._roster = Roster(self.train.user_ids.tolist(), self.settings.joins)
+            self._settle_in()
+            return receipt
+
+    def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
+        """What forgetting these users would take, without doing any of it."""
+        return Erasure(self, self._run, users, method or FRU()).estimate()
+
+    @property
+    def waiting(self) -> Request | None:
+        """The erasure that was interrupted and is not finished, if any."""
+        return self._run.waiting()
+
+    def abandon_forgetting(self) -> None:
+        """Give up an erasure that was interrupted; the model in service stays as it is."""
+        with self._run.locked():
+            self._run.abandon()
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of every erasure so far."""
+        return [Receipt.from_json(text) for text in self.history.receipts()]
+
+    def copy(self, path: str | Path | None = None, *, log: Log | None = None) -> Federation:
+        """An independent federation that has gone the same way, to try several things with.
+
+        With ``log`` its devices' logs are what they would be under those settings; they cannot hold more than these do.
+        """
+        settings = self.settings
+        log = log or settings.log
+        if log.whole_updates and not settings.log.whole_updates:
+            raise ConfigError(
+                f"The logs hold lengths only, so a copy cannot have {log.encoding}.",
+                "Train with Log('float32') instead.",
+            )
+        other = Federation(
+            self.train, self.model, seed=settings.seed, path=path, sampler=settings.sampler, training=settings.training,
+            protocol=settings.protocol, log=log, joins=settings.joins, attack=settings.attack, compute=self._compute,
+            source={name: value for name, value in settings.data.items() if name != "digest"}, offline=self.offline,
+        )  # fmt: skip
+        if self.history.last_round >= 0:
+            self._run.current.copy_to(other._run.current)
+            other._settle_in()
+        return other
+
+    def engine(self, devices: Devices) -> Clients:
+        """How these devices are reached: in this process, and poisoned if there is an attack."""
+        clients = Simulation(devices, self.offline)
+        attack = self.settings.attack
+        return clients if attack is None else Poisoned(clients, attack, self.settings.seed)
 
     def scores(self, user: UserId) -> Array:
         """The scores of all items for a user, in the order of ``train.item_ids``."""
@@ -169,8 +265,10 @@ class Federation:
         return self.model.score(self.devices.private(user), self.public, own)
 
     def evaluate(self, test: Interactions, ranking: Ranking | None = None) -> Evaluation:
-        """Rank each user's test items, in both protocols."""
+        """Rank each user's test items, in both protocols; of users who were forgotten nothing is ranked."""
         users = self.train.user_ids.tolist()
+        if test.n_users > len(users):
+            test = test.only(users)
         return evaluate(
             lambda place: self.scores(users[place]), self.train, test, ranking or Ranking(), self.devices.workers
         )
@@ -192,25 +290,55 @@ class Federation:
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
+    def _settle_in(self) -> None:
+        """Take up the trajectory in service."""
+        settings, current = self.settings, self._run.current
+        self.devices = Devices(
+            self.train, self.model, settings.sampler, settings.training, current.log,
+            seed=settings.seed, compute=self._compute,
+        )  # fmt: skip
+        self._take_up()
+        self.devices.restore(self.rounds)
+
     def _take_up(self) -> None:
         """Find the round to go on from and load its public parameters, writing nothing."""
-        self.rounds = self._run.last_sound_round()
-        begun = self._run.history.last_round >= 0
+        self.rounds = self._run.current.last_sound_round()
+        begun = self.history.last_round >= 0
         self.public = (
-            self._run.history.snapshot(self.rounds)
+            self.history.snapshot(self.rounds)
             if begun
             else self.model.init_public(self.train.n_items, self.settings.seed)
         )
 
     def _make_sound(self) -> None:
-        """Before training: load anew if the files have moved on, and drop from them what no round accounts for."""
-        if not self._run.stands_at(self.rounds):
+        """Before writing: load anew if the files have moved on, and drop from them what no round accounts for."""
+        current = self._run.current
+        if not current.stands_at(self.rounds):
             self._take_up()
-            self._clients.roll_back(self.rounds)
+            self.devices.roll_back(self.rounds)
             self._tidy = False
         if not self._tidy:
-            self._run.tidy_up(self.rounds, self.public)
+            current.tidy_up(self.rounds, self.public)
+            self.history.enrol(self.train.user_ids.tolist())
             self._tidy = True
+
+    def _refuse_while_forgetting(self) -> None:
+        if (request := self._run.waiting()) is not None:
+            raise RunError(
+                f"A request to forget {len(request.users)} users ({request.id}) was interrupted and is not finished.",
+                "Finish it first: forget the same users again, or `fedforget forget RUN --resume` (or `--abandon`).",
+            )
+
+
+def members_only(path: Path, data: Interactions) -> Interactions:
+    """The data of those who are still members of a run: whoever was forgotten is left out."""
+    config = path / "config.toml"
+    values = read_config(config) if config.exists() else {}
+    if not values or values.get("data", {}).get("digest") == data.digest:
+        return data
+    members = History.members_in(path / f"trajectory-{values['trajectory']}")
+    known = set(data.user_ids.tolist())
+    return data.only(members) if members and known.issuperset(members) and len(known) > len(members) else data
 
 
 def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
@@ -223,6 +351,9 @@ def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Inte
         )
     data = load(source["name"], folder=folder, **source.get("options", {}))
     train, test = data.split(source.get("test", 0.2), source.get("split_seed", 0))
+    members = members_only(Path(path), train)
+    if members.n_users < train.n_users:
+        train, test = members, test.only(members.user_ids.tolist())
     if train.digest != source.get("digest"):
         raise RunError(
             f"The data of {source['name']!r} is not what this run was trained on.",

@@ -1,100 +1,154 @@
-"""Run: the files of a federation, and the last round on which they agree.
+"""Run: a folder with a configuration and the trajectory that it names.
 
-    config.toml   history.sqlite   snapshots/   devices/log.sqlite   metrics.jsonl   lock
+    config.toml   trajectory-N/   receipts/   request.json   lock
 
-Without a folder the same parts live in memory. Reading a run writes nothing, so others may read or train at the same
-time; what a crash left behind is dropped by ``tidy_up``, under the lock, before training goes on.
+``config.toml`` says which trajectory is in service; replacing that one file is what commits an erasure. Other
+trajectory folders are one that is being built (``request.json`` names it) or what a crash left of one given up. Reading
+a run writes nothing, except that an erasure already committed is brought to its end.
 """
 
 from __future__ import annotations
 
-import warnings
-from contextlib import AbstractContextManager, nullcontext
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
-from fedforget.device.log import DeviceLog, MemoryLog, SqliteLog
-from fedforget.errors import RunError, RunWarning
-from fedforget.files import make_folder, only_writer
-from fedforget.models import Public
-from fedforget.server.history import History, RoundRecord
-from fedforget.server.metrics import MetricsFile
+from fedforget.errors import RunError
+from fedforget.files import make_folder, only_writer, write_file
+from fedforget.request import Request
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.settings import Settings, comparable, first_difference, read_config
+from fedforget.trajectory import Trajectory
 
 
 class Run:
-    """The parts of a run with these settings, in a folder that is made, or found to be a run with the same settings."""
+    """The run with these settings in a folder that is made, or found to be a run with the same settings."""
 
     def __init__(self, path: Path | None, settings: Settings) -> None:
         self.path = path
+        self._busy = False
+        self.settings = settings if path is None else _prepare(path, settings)
         if path is not None:
-            _prepare(path, settings)
-        self.history = History(path, settings.model.dense_layout, settings.protocol.snapshot_every)
-        self.log: DeviceLog = MemoryLog() if path is None else SqliteLog(path / "devices" / "log.sqlite")
-        self.metrics = MetricsFile(None if path is None else path / "metrics.jsonl")
+            self._finish_committed()
+        self.current = Trajectory.open(self._folder(self.settings.trajectory), self.settings)
 
     def close(self) -> None:
         """Let go of the files."""
-        self.history.close()
-        self.log.close()
+        self.current.close()
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the run against other writers."""
-        return nullcontext() if self.path is None else only_writer(self.path)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run against other writers, among them whoever is called back in between."""
+        if self._busy:
+            raise RunError("This federation is training or forgetting right now.", "Wait until that call has returned.")
+        with nullcontext() if self.path is None else only_writer(self.path):
+            self._refuse_if_left_behind()
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
 
-    def last_sound_round(self) -> int:
-        """The last round that history, snapshots and device log all know; 0 for a run that has not begun."""
-        finished, logged = self.history.last_round, self.log.last_round()
-        sound = 0
-        if finished >= 0:
-            usable = self.history.usable_rounds()
-            sound = next((r for r in usable if self.history.last_active_round(r) <= logged), -1)
-        if sound < 0:
+    def waiting(self) -> Request | None:
+        """The erasure that was begun and not finished, if any."""
+        return None if self.path is None else Request.load(self.path / "request.json")
+
+    def begin(self, request: Request, start: int) -> Trajectory:
+        """The new trajectory of a request: the one that was begun, or a new branch after round ``start``."""
+        folder = self._folder(request.trajectory)
+        if folder is None:
+            return self.current.branch(None, start, request.users)
+        assert self.path is not None
+        request.save(self.path / "request.json")
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                self.current.branch(part, start, request.users).close()
+            except RunError:
+                self.abandon()
+                raise
+            part.rename(folder)
+        return Trajectory.open(folder, self.settings)
+
+    def commit(self, new: Trajectory, settings: Settings, receipt: Receipt) -> None:
+        """Put the new trajectory in service, then give up the old one and all that still knows of the leavers."""
+        new.history.add_receipt(receipt.request, receipt.to_json())
+        if self.path is not None:
+            settings.save(self.path / "config.toml")
+        self.settings, old, self.current = settings, self.current, new
+        old.close()
+        if self.path is not None:
+            self._write_receipts()
+            self._clear()
+
+    def abandon(self) -> None:
+        """Give up an erasure that was begun; the model in service stays as it is."""
+        if self.path is not None:
+            (self.path / "request.json").unlink(missing_ok=True)
+            self._clear()
+
+    def _finish_committed(self) -> None:
+        """After a kill between commit and purge: what still knows of the leavers goes now, unless someone is at it."""
+        assert self.path is not None
+        request = self.waiting()
+        if request.trajectory > self.settings.trajectory if request is not None else not self._given_up():
+            return
+        with suppress(RunError), only_writer(self.path):
+            if request is not None:
+                self.current = Trajectory.open(self._folder(self.settings.trajectory), self.settings)
+                self._write_receipts()
+                self.current.close()
+            self._clear()
+
+    def _write_receipts(self) -> None:
+        """Write the receipts of the history out as files, for people."""
+        assert self.path is not None
+        folder = make_folder(self.path / "receipts")
+        for text in self.current.history.receipts():
+            file = folder / f"{Receipt.from_json(text).request}.json"
+            if not file.exists():
+                write_file(file, text.encode())
+
+    def _clear(self) -> None:
+        """Remove every trajectory but the one in service, the request, and what a kill left half written."""
+        assert self.path is not None
+        for folder in self._given_up():
+            shutil.rmtree(folder)
+        for file in (*self.path.glob(".*.part"), *self.path.glob("receipts/.*.part"), self.path / "request.json"):
+            file.unlink(missing_ok=True)
+
+    def _refuse_if_left_behind(self) -> None:
+        """A federation that was open while another process forgot someone still knows the leavers: it may not write."""
+        if self.path is not None and read_config(self.path / "config.toml")["trajectory"] != self.settings.trajectory:
             raise RunError(
-                f"{self.path} has no snapshot to go on from.", "Restore its snapshots folder, or start a new run."
+                f"Users of {self.path} were forgotten after this federation was opened.",
+                "Open it again: Federation.open(path).",
             )
-        if sound < finished or (finished < 0 < logged):
-            warnings.warn(
-                f"{self.path} is taken up at round {sound}: its history ends at round {max(finished, 0)}, the log of "
-                f"its devices at {logged}, and snapshots may be missing. Training computes the rest again.",
-                RunWarning,
-                stacklevel=2,
-            )
-        return sound
 
-    def stands_at(self, round_: int) -> bool:
-        """Whether history and log both end with this round."""
-        active = self.history.last_active_round(round_)
-        return self.history.last_round == round_ and self.log.last_round() == active
+    def _given_up(self) -> list[Path]:
+        assert self.path is not None
+        current = self._folder(self.settings.trajectory)
+        return [folder for folder in self.path.glob("trajectory-*") if folder != current]
 
-    def tidy_up(self, round_: int, public: Public) -> None:
-        """Let history, snapshots and metrics hold the rounds up to this one, and nothing that a crash left behind."""
-        self.history.forget_after(round_)
-        if self.history.last_round < 0:
-            self.history.commit(RoundRecord(0, [], None, 0.0), public)
-        self.metrics.drop_after(round_)
-        known = {line["round"] for line in self.metrics.read() if "loss" in line}
-        for missing in range(1, round_ + 1):
-            if missing not in known:
-                self.note(self.history.record(missing))
-
-    def note(self, record: RoundRecord) -> None:
-        """Add a finished round's line to the metrics."""
-        line: dict[str, Any] = {"round": record.round, "loss": record.loss, "seconds": round(record.seconds, 6)}
-        self.metrics.append(line | {"clients": len(record.participants), "failures": len(record.failures)})
+    def _folder(self, trajectory: int) -> Path | None:
+        return None if self.path is None else self.path / f"trajectory-{trajectory}"
 
 
-def _prepare(path: Path, settings: Settings) -> None:
-    """Make a new run folder, or check that the one there was made with the same settings."""
+def _prepare(path: Path, settings: Settings) -> Settings:
+    """Make a new run folder, or check that the one there has the same settings; the settings as they are there."""
     config = path / "config.toml"
     if config.exists():
-        if difference := first_difference(comparable(read_config(config)), comparable(settings.to_dict())):
+        found = read_config(config)
+        if difference := first_difference(comparable(found), comparable(settings.to_dict())):
             raise RunError(
                 f"{path} holds a run with other settings: {difference}.",
                 "Use the same settings to continue it, or another folder for a new run.",
             )
-        return
+        return settings.at(found["id"], found["trajectory"])
     if path.is_dir() and any(file.suffix != ".part" for file in path.iterdir()):
         raise RunError(f"{path} has files in it but is not a run folder.", "Choose an empty or a new folder.")
     make_folder(path)
     settings.save(config)
+    return settings

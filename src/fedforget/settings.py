@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
 
+from fedforget.attacks import Attack
+from fedforget.device.log.settings import Log
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, RunError
@@ -17,15 +20,16 @@ from fedforget.files import write_file
 from fedforget.models import MODELS, Recommender, build_model
 from fedforget.server.rounds import Protocol
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Model, sampler, local training, protocol and seed of a run, and which data it was made for.
+    """Model, sampler, local training, log, protocol and seed of a run, and which data it was made for.
 
-    ``data`` holds the digest of the training interactions and, if they came from a named set or a file, how to load
-    and split them again. ``joins`` names the users who join after the first round.
+    ``id`` names the federation and ``trajectory`` the one of its trajectories that is in service. ``data`` holds the
+    digest of the training interactions and, if they came from a named set or a file, how to load and split them again.
+    ``joins`` names the users who join after the first round, ``attack`` those who send poison.
     """
 
     model: Recommender
@@ -35,6 +39,10 @@ class Settings:
     seed: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     joins: Mapping[int | str, int] = field(default_factory=dict)
+    log: Log = field(default_factory=Log)
+    attack: Attack | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    trajectory: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -44,17 +52,35 @@ class Settings:
         """As nested tables, for TOML."""
         return {
             "format": FORMAT,
+            "id": self.id,
+            "trajectory": self.trajectory,
             "seed": int(self.seed),
             "model": self.model.settings(),
             "sampler": asdict(self.sampler),
             "training": asdict(self.training),
+            "log": asdict(self.log),
             "protocol": asdict(self.protocol),
             "data": dict(self.data),
             "joins": [
                 {"user": user if isinstance(user, str) else int(user), "round": int(round_)}
                 for user, round_ in sorted(self.joins.items(), key=str)
             ],
+            **({"attack": self.attack.to_dict()} if self.attack is not None else {}),
         }
+
+    def at(self, id_: str, trajectory: int) -> Settings:
+        """The same settings for another trajectory, or under the id that the run has already."""
+        return replace(self, id=id_, trajectory=trajectory)
+
+    def without(self, users: Collection[int | str], train: str) -> Settings:
+        """The settings after some users left, for the next trajectory; ``train`` is the digest of the data then."""
+        return replace(
+            self,
+            trajectory=self.trajectory + 1,
+            data={**self.data, "digest": train},
+            joins={user: round_ for user, round_ in self.joins.items() if user not in users},
+            attack=None if self.attack is None else self.attack.without(users),
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], model: Recommender | None = None) -> Self:
@@ -76,6 +102,10 @@ class Settings:
             seed=values["seed"],
             data=values["data"],
             joins={entry["user"]: entry["round"] for entry in values["joins"]},
+            log=Log(**values["log"]),
+            attack=Attack(**values["attack"]) if "attack" in values else None,
+            id=values["id"],
+            trajectory=values["trajectory"],
         )
 
     def save(self, path: Path) -> None:
@@ -114,8 +144,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what may change between visits to a run: where its data lies."""
-    return {**values, "data": {"digest": values.get("data", {}).get("digest")}}
+    """A configuration without what may change between visits to a run: its trajectory, and where its data lies."""
+    rest = {name: value for name, value in values.items() if name not in ("id", "trajectory")}
+    return {**rest, "data": {"digest": values.get("data", {}).get("digest")}}
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,11 @@ class Updates:
     def __len__(self) -> int:
         return len(self.users)
 
+    @property
+    def nbytes(self) -> int:
+        """What the updates weigh when they are sent."""
+        return int(self.items.nbytes + self.rows.nbytes + self.dense.nbytes)
+
     def only(self, keep: NDArray[np.bool_]) -> Updates:
         """The updates of some of the clients."""
         if keep.all():
@@ -48,3 +53,16 @@ class Updates:
             self.sizes[keep],
             self.losses[keep],
         )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back from a cohort: updates, and for everyone else the reason why not.
+
+    ``stored`` are the logged updates, where the server asked for them; ``seconds`` is how long the devices trained.
+    """
+
+    updates: Updates
+    failures: Mapping[int | str, str] = field(default_factory=dict)
+    stored: Updates | None = None
+    seconds: float = 0.0

@@ -15,7 +15,7 @@ import torch
 
 from fedforget.benchmarks import machine
 from fedforget.data import Interactions
-from fedforget.device.devices import Compute
+from fedforget.device.compute import Compute
 from fedforget.federation import Federation
 from fedforget.models import NCF, Recommender, build_model
 
@@ -87,7 +87,7 @@ def useful_flops(model: Recommender, train: Interactions, fed: Federation) -> fl
     A product of the forward pass costs two more of the same size in the backward pass. For NCF the user's half of
     the first layer counts once a step, not once a sample.
     """
-    cohort = fed.last_cohort()
+    cohort = fed.cohort(fed.rounds)
     positives = train.counts[[train.user_index(user) for user in cohort]]
     samples = positives + np.array([fed.settings.sampler.count(model.negatives, int(n)) for n in positives])
     local = fed.settings.training

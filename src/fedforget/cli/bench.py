@@ -1,25 +1,29 @@
-"""``fedforget bench``: measurements of speed."""
+"""``fedforget bench``: measurements of speed, of forgetting and of memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from fedforget.benchmarks import memory as memory_bench
 from fedforget.benchmarks.engine import bench_engine
+from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.recovery import recovery_table
 from fedforget.data import load
-from fedforget.errors import one_of
+from fedforget.errors import ConfigError, one_of
+from fedforget.experiments.plots import in_bytes
+from fedforget.experiments.ways import WAYS, chosen_ways
 from fedforget.models import MODELS
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios in one run.")
+QUICK_ROUNDS = 20
 
-
-@app.callback()
-def group() -> None:
-    """Keep ``engine`` a command of its own."""
+app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios in one run; forgetting; and memory.")
 
 
 @app.command()
@@ -32,10 +36,7 @@ def engine(
     as_json: AsJson = False,
 ) -> None:
     """Time a federated round against the plain loop, against the machine, and as users grow."""
-    names = models.split(",")
-    for name in names:
-        if name not in MODELS:
-            raise one_of("model", name, sorted(MODELS))
+    names = _models(models)
     show.tell_if_compiling()
     result = bench_engine(
         load(data, folder=folder),
@@ -48,6 +49,79 @@ def engine(
         show.print_json(result)
     else:
         _show(result)
+
+
+@app.command()
+def unlearn(
+    models: Annotated[
+        str | None, typer.Option(help="Which models, separated by commas; lightgcn,ncf if not given.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training; 200 if not given.")] = None,
+    malicious: Annotated[float, typer.Option(help="The share of malicious users.")] = 0.2,
+    gamma: Annotated[float, typer.Option(help="γmax, how strongly they push back.")] = 4.0,
+    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
+    methods: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = ",".join(WAYS),
+    repeats: Annotated[int, typer.Option(help="Forget so often with each method; the median counts.")] = 1,
+    data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"{QUICK_ROUNDS} rounds of lightgcn, unless others are given.")
+    ] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Where logs are kept meanwhile, for ncf some 20 GB; else a temporary folder."),
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
+    names = _models(models or ("lightgcn" if quick else "lightgcn,ncf"))
+    ways = chosen_ways([name for name in methods.split(",") if name])
+    rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
+    show.tell_if_compiling()
+    result = bench_unlearn(
+        load(data, folder=folder),
+        names,
+        rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=ways, repeats=repeats, work=work,
+        say=lambda line: show.notes.print(line, markup=False),
+    )  # fmt: skip
+    if as_json:
+        show.print_json(result)
+        return
+    for name, row in result["models"].items():
+        title = f"{name} on {data}, {rounds} rounds, {malicious:.0%} malicious, γmax {gamma:g}, seed {seed}"
+        show.out.print(recovery_table(row["methods"], title))
+
+
+@app.command()
+def memory(
+    users: Annotated[int, typer.Option(help="Simulated users, a hundredth of them in a round.")] = memory_bench.USERS,
+    rounds: Annotated[int, typer.Option(help="Rounds, twice.")] = memory_bench.ROUNDS,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the memory of a simulation with many users and their logs on disk, in training and in forgetting."""
+    if users < 1000 or rounds < 1:
+        raise ConfigError(f"users is {users}, rounds is {rounds}.", "Give at least 1000 users and 1 round.")
+    show.tell_if_compiling()
+    result = memory_bench.bench_memory(users, rounds)
+    if as_json:
+        show.print_json(result)
+        return
+    table = Table(title=f"Memory with {users:,} users, {result['cohort']:,} of them a round, logs on disk")
+    for name in ("after", "held", "peak until then"):
+        table.add_column(name, justify="left" if name == "after" else "right")
+    for point in result["points"]:
+        table.add_row(point["after"], in_bytes(point["resident_bytes"]), in_bytes(point["peak_bytes"]))
+    growth = result["growth_with_rounds_bytes"] / rounds
+    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; {growth / 1e3:+,.0f} kB for each round more"
+    show.out.print(table)
+
+
+def _models(names: str) -> Sequence[str]:
+    """The models of a list separated by commas."""
+    for name in names.split(","):
+        if name not in MODELS:
+            raise one_of("model", name, sorted(MODELS))
+    return names.split(",")
 
 
 def _show(result: dict[str, Any]) -> None:

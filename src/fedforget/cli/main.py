@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, data, quickstart, runs
+from fedforget.cli import bench, data, forget, log, quickstart, receipts, runs
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -24,10 +24,13 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(log.app, name="log")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)
 app.command()(runs.recommend)
+app.command()(forget.forget)
+app.command()(receipts.receipts)
 
 
 INTERRUPTED = 130

@@ -1,73 +1,130 @@
-"""``fedforget quickstart``: the whole way in half a minute, to see it work before reading anything."""
+"""``fedforget quickstart``: the whole way in a minute or two, to see it work before reading anything."""
 
 from __future__ import annotations
 
-import time
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+from fedforget.benchmarks import machine
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.recovery import recovery_table
 from fedforget.data import Interactions, load
-from fedforget.errors import DataError
-from fedforget.evaluation import Ranking, evaluate
-from fedforget.evaluation.ranking import Scorer
-from fedforget.federation import Federation
+from fedforget.errors import DataError, RunError
+from fedforget.experiments.comparison import Comparison
+from fedforget.experiments.measures import item_table_bytes
+from fedforget.experiments.recovery import Recovery
+from fedforget.experiments.report import html_report
+from fedforget.files import make_folder, write_file
 from fedforget.models import LightGCN
+from fedforget.version import __version__
 
 SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
+#: The way whose federation stays, and those whose accuracy is followed over the rounds.
+KEPT = "fru-device"
+FOLLOWED = ("attacked", "retrain", "fru-device", "fru-logged")
 
 
 def quickstart(
-    out: Annotated[Path | None, typer.Option(help="The run folder; runs/quickstart-DATA if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where everything goes; runs/quickstart-DATA if not given.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 200,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a federated LightGCN on MovieLens-100k (or made-up data when offline) and show how good it is."""
+    """Train with malicious users on MovieLens-100k (or made-up data), forget them in every way, and write a report."""
     show.tell_if_compiling()
     data, source = _data(folder)
-    train, test = data.split(test=0.2, seed=0)
-    source |= {"test": 0.2, "split_seed": 0}
-    if not as_json:
-        show.notes.print(f"{source['name']}: {data}, every user one client; a tenth of them train in each round.")
     out = out or Path("runs") / f"quickstart-{source['name']}"
-    fed = Federation(train, LightGCN(), seed=0, path=out, source=source)
-    workers = fed.devices.workers
-    untrained = fed.model.init_public(train.n_items, seed=0)
-    private = fed.model.init_private(train.user_keys, seed=0)
-    popularity = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
-    scorers: dict[str, Scorer] = {
-        "untrained": lambda user: fed.model.score(private[user], untrained, train.items_of(user)),
-        "most popular": lambda _: popularity,
-    }
-    rows = {label: evaluate(score, train, test, Ranking(), workers) for label, score in scorers.items()}
-    before = fed.rounds
-    started = time.perf_counter()
-    with show.rounds_bar(before, rounds, quiet=as_json) as on_round:
-        fed.fit(rounds=max(rounds, before), on_round=on_round)
-    seconds = time.perf_counter() - started
-    rows["Fed-LightGCN"] = fed.evaluate(test)
-    user = train.user_ids.tolist()[0]
+    comparison = _earlier(out, source["name"], rounds)
+    if comparison is None:
+        comparison = _compare(data, source, rounds, out, quiet=as_json)
+    elif not as_json:
+        show.notes.print(f"{out} has the result of an earlier run; remove it to run anew.", markup=False)
+    run, report = out / "run", out / "report.html"
+    commands = _commands(run, data)
+    write_file(report, html_report(comparison, commands).encode())
     if as_json:
-        show.print_json(
-            {
-                "data": source["name"],
-                "rounds": fed.rounds,
-                "seconds": seconds,
-                "results": {label: result.to_dict() for label, result in rows.items()},
-                "recommendations": {"user": user, "items": [item for item, _ in fed.recommend(user)]},
-            }
-        )
+        show.print_json({**comparison.to_dict(), "run": str(run), "report": str(report)})
         return
-    show.out.print(show.evaluation_table(rows, title=f"{source['name']}, {train.n_users:,} clients"))
-    done = f"{fed.rounds - before} rounds in {seconds:.0f} s" if fed.rounds > before else "the run was finished before"
-    best = ", ".join(str(item) for item, _ in fed.recommend(user, k=5))
-    show.out.print(f"{done}; saved in {out}. For user {user}: items {best}.", soft_wrap=True)
-    show.out.print(f"Next: fedforget recommend {out} --user {user}   fedforget evaluate {out}", soft_wrap=True)
+    values, setting = comparison.to_dict(), comparison.setting
+    title = f"{setting['data']}: {setting['malicious_users']} malicious of {setting['users']:,} users, {rounds} rounds"
+    show.out.print(recovery_table(values["methods"], title, values["most popular"]))
+    show.out.print(f"The report with plots: {report}", soft_wrap=True)
+    show.out.print(f"The federation after FRU, to go on with: {run}", soft_wrap=True)
+    for command in commands:
+        show.out.print(f"  {command}", soft_wrap=True)
+
+
+def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path, *, quiet: bool) -> Comparison:
+    """Train, forget in every way, and leave the federation after one of them in ``out/run``.
+
+    Everything in between is in ``out/work``; if this is interrupted, the training there goes on the next time.
+    """
+    train, test = data.split(test=0.2, seed=0)
+    source = source | {"test": 0.2, "split_seed": 0}
+    work = out / "work"
+    recovery = Recovery(train, test, LightGCN(), work, rounds=rounds, source=source)
+    malicious = len(recovery.attack.users)
+    if not quiet:
+        show.notes.print(f"{source['name']}: {data}, every user one client, {malicious} of them malicious.")
+    recovery.warm_up()
+    with show.rounds_bar(recovery.before.rounds, rounds, quiet=quiet) as on_round:
+        recovery.fit(on_round)
+    with show.notes.status("Forgetting them") as status:
+        outcomes = recovery.compare(
+            curves=FOLLOWED, keep=[KEPT], say=lambda label: status.update(f"Forgetting them: {label}")
+        )
+    setting = _setting(recovery, source["name"])
+    comparison = Comparison(setting, machine.describe(), outcomes, recovery.popular())
+    recovery.close()
+    write_file(out / "result.json", comparison.to_json().encode())
+    (work / KEPT).rename(out / "run")
+    shutil.rmtree(work)
+    return comparison
+
+
+def _setting(recovery: Recovery, data: str) -> dict[str, Any]:
+    fed = recovery.before
+    return {
+        "data": data,
+        "users": fed.train.n_users,
+        "items": fed.train.n_items,
+        "interactions": len(fed.train),
+        "malicious": len(recovery.attack.users) / fed.train.n_users,
+        "malicious_users": len(recovery.attack.users),
+        "gamma": recovery.attack.gamma,
+        "rounds": fed.rounds,
+        "seed": fed.settings.seed,
+        "model": fed.model.settings(),
+        "item_table_bytes": item_table_bytes(fed),
+        "fedforget": __version__,
+    }
+
+
+def _earlier(out: Path, data: str, rounds: int) -> Comparison | None:
+    """The result that a finished quickstart left in the folder; a folder with anything else is refused."""
+    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if {"result.json", "run"} <= found:
+        comparison = Comparison.from_json((out / "result.json").read_text())
+        had = comparison.setting["data"], comparison.setting["rounds"]
+        if had != (data, rounds):
+            raise RunError(
+                f"{out} has a quickstart of {had[1]} rounds on {had[0]}, not {rounds} on {data}.",
+                "Choose another folder with --out, or remove this one.",
+            )
+        return comparison
+    if found - {"work", "result.json", "report.html"}:
+        raise RunError(f"{out} has other files in it.", "Choose an empty or a new folder with --out.")
+    make_folder(out / "work")
+    return None
+
+
+def _commands(run: Path, data: Interactions) -> list[str]:
+    user = data.user_ids.tolist()[0]
+    return [f"fedforget recommend {run} --user {user}", f"fedforget evaluate {run}", f"fedforget forget {run} --help"]
 
 
 def _data(folder: Path | None) -> tuple[Interactions, dict[str, Any]]:

@@ -8,17 +8,20 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fedforget.attacks import Attack
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.data import NAMES, Interactions, load
-from fedforget.device.devices import Compute
+from fedforget.device.compute import Compute
+from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS, STORES, Log
 from fedforget.device.sampling import KINDS, Sampler
 from fedforget.device.training import TRAINERS, LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
 from fedforget.evaluation.ranking import check_same_catalogue
-from fedforget.federation import Federation, load_parts
+from fedforget.federation import Federation, load_parts, members_only
 from fedforget.models import MODELS, build_model
+from fedforget.randomness import UserId
 from fedforget.server.aggregate import RULES
 from fedforget.server.rounds import Protocol
 
@@ -50,6 +53,14 @@ def train(
     init_std: Annotated[float | None, typer.Option(help="Spread of the initial embeddings.")] = None,
     loss: Annotated[str | None, typer.Option(help="bce or bpr.")] = None,
     negatives: Annotated[int | None, typer.Option(help="N, the usual negatives for each positive.")] = None,
+    log_encoding: Annotated[str, typer.Option(help=f"Devices log updates as {', '.join(ENCODINGS)}.")] = Log.encoding,
+    log_selection: Annotated[str, typer.Option(help=f"Which rows: {', '.join(SELECTIONS)}.")] = Log.selection,
+    alpha: Annotated[float, typer.Option(help="α, the share of item rows logged, unless all are.")] = Log.alpha,
+    quota: Annotated[int, typer.Option(help="Bytes of log a device may keep; 0 for no limit.")] = Log.quota,
+    when_full: Annotated[str, typer.Option(help=f"What gives way then: {', '.join(POLICIES)}.")] = Log.when_full,
+    log_store: Annotated[str, typer.Option(help=f"The logs' files: {', '.join(STORES)}.")] = Log.store,
+    malicious: Annotated[float | None, typer.Option(help="The share of users who send poisoned updates.")] = None,
+    gamma: Annotated[float, typer.Option(help="γmax, how strongly they push back.")] = Attack.gamma,
     evaluate_every: Annotated[int | None, typer.Option(help="Evaluate so often, into metrics.jsonl.")] = None,
     trainer: Annotated[str, typer.Option(help=f"One of {', '.join(TRAINERS)}.")] = Compute.trainer,
     device: Device = Compute.device,
@@ -69,7 +80,7 @@ def train(
         raise ConfigError(f"rounds is {rounds}.", "Give 0 or more.")
     compute = Compute(trainer, device, workers)
     if data is None:
-        fed, test_part = _opened(out, folder, compute)
+        fed, test_part = opened(out, folder, compute)
     else:
         options = file_options(user_column, item_column, separator)
         train_part, test_part = load(data, folder=folder, **options).split(test, seed)
@@ -83,10 +94,15 @@ def train(
             sampler=Sampler(sampler, r, beta),
             training=LocalTraining(epochs, batch, lr),
             protocol=Protocol(fraction, aggregation, snapshot_every),
+            log=Log(log_encoding, log_selection, alpha, quota, when_full, log_store),
+            attack=_attack(train_part, out, malicious, gamma, seed),
             compute=compute,
             source={"name": name, "options": options, "test": test, "split_seed": seed},
         )
     check_same_catalogue(fed.train, test_part)
+    attackers = () if fed.settings.attack is None else fed.settings.attack.users
+    if attackers and not as_json:
+        show.notes.print(f"{len(attackers):,} of {fed.train.n_users:,} users are malicious.")
     if fed.rounds >= rounds and not as_json:
         show.notes.print(f"{fed.rounds} rounds are done already: nothing to train.", markup=False)
     with show.rounds_bar(fed.rounds, rounds, quiet=as_json) as on_round:
@@ -94,7 +110,8 @@ def train(
         fed.fit(max(rounds, fed.rounds), test=watched, evaluate_every=evaluate_every, on_round=on_round)
     result = fed.evaluate(test_part)
     if as_json:
-        show.print_json({"run": str(out), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
+        head = {"run": str(out), "rounds": fed.rounds, "malicious": len(attackers), "model": fed.model.settings()}
+        show.print_json({**head, **result.to_dict()})
         return
     show.out.print(show.evaluation_table({f"{fed.model.name}, {fed.rounds} rounds": result}))
     show.out.print(f"Saved in {out}. Next: fedforget recommend {out} --user {fed.train.user_ids[0]}", soft_wrap=True)
@@ -111,7 +128,7 @@ def evaluate(
     """Evaluate a run on the test part of its data, in both protocols."""
     if per_user is not None and (per_user.suffix not in (".csv", ".parquet") or not per_user.parent.is_dir()):
         raise ConfigError(f"Cannot write {per_user}.", "Give a .csv or .parquet file in a folder that is there.")
-    fed, test = _opened(run, folder, Compute(workers=workers))
+    fed, test = opened(run, folder, Compute(workers=workers))
     result = fed.evaluate(test, Ranking(k=k))
     if per_user is not None:
         frame = result.to_frame()
@@ -130,9 +147,8 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user has not touched yet."""
-    fed, _ = _opened(run, folder, Compute())
-    numbers = fed.train.user_ids.dtype.kind == "i"
-    wanted = int(user) if numbers and user.isascii() and user.isdecimal() else user
+    fed, _ = opened(run, folder, Compute())
+    wanted = user_id(fed.train, user)
     best = fed.recommend(wanted, k)
     if as_json:
         show.print_json({"user": wanted, "items": [{"item": item, "score": score} for item, score in best]})
@@ -146,7 +162,23 @@ def recommend(
     show.out.print(table)
 
 
-def _opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
+def user_id(data: Interactions, given: str) -> UserId:
+    """An id typed in a shell as the data has it: a number where its ids are numbers."""
+    numbers = data.user_ids.dtype.kind == "i"
+    return int(given) if numbers and given.isascii() and given.isdecimal() else given
+
+
+def opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
+    """The federation in a run folder, with the test part of its data."""
     show.tell_if_compiling()
     train_part, test_part = load_parts(run, folder)
     return Federation.open(run, train_part, compute=compute), test_part
+
+
+def _attack(train_part: Interactions, out: Path, share: float | None, gamma: float, seed: int) -> Attack | None:
+    """The malicious users of a run: those drawn when it began, without whoever was forgotten since."""
+    if share is None:
+        return None
+    drawn = Attack.by(train_part.user_ids.tolist(), share, gamma=gamma, seed=seed)
+    members = set(members_only(out, train_part).user_ids.tolist())
+    return drawn.without([user for user in drawn.users if user not in members])

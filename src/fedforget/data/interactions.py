@@ -186,6 +186,11 @@ class Interactions:
         indptr = np.concatenate([[0], np.cumsum(self.counts[keep])])
         return Interactions(self.user_ids[keep], self.item_ids, indptr, self.indices[rows])
 
+    def only(self, users: Iterable[Id]) -> Interactions:
+        """The same interactions of some users alone. The item list stays as it is."""
+        kept = {self.user_index(user) for user in users}
+        return self.without(user for place, user in enumerate(self.user_ids.tolist()) if place not in kept)
+
     def split(self, test: float = 0.2, seed: int = 0) -> tuple[Interactions, Interactions]:
         """Split each user's items at random into a training and a test part.
 

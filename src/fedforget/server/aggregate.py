@@ -35,13 +35,21 @@ class Step:
     items: Array
     dense: Array
 
+    @property
+    def finite(self) -> bool:
+        """Whether every number in it is one: if an update held NaN or infinity, this is where it ended up."""
+        return bool(_zero_if_finite(self.items.reshape(-1)) + _zero_if_finite(self.dense) == 0)
+
     def apply(self, public: Public) -> Public:
         """The public parameters after the step."""
         return Public(public.items + self.items, public.dense + self.dense, public.layout)
 
 
-def screen(updates: Updates, public: Public) -> dict[int | str, str]:
-    """The users whose updates cannot be used, with the reason: nothing that arrives is trusted."""
+def screen(updates: Updates, public: Public, *, numbers: bool = True) -> dict[int | str, str]:
+    """The users whose updates cannot be used, with the reason: nothing that arrives is trusted.
+
+    Without ``numbers`` nothing is said about NaN and infinity: looking at every number takes a while.
+    """
     bounds = updates.ptr
     if (
         updates.rows.shape != (updates.items.size, public.items.shape[1])
@@ -55,7 +63,7 @@ def screen(updates: Updates, public: Public) -> dict[int | str, str]:
     ):
         return dict.fromkeys(updates.users, "the update does not have the shape of the model")
     twice = {user for user, times in Counter(updates.users).items() if times > 1}
-    verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0])
+    verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
     verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
     verdicts[[user in twice for user in updates.users]] = 5
     return {user: REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}
@@ -72,7 +80,7 @@ def _zero_if_finite(values: Array) -> np.float32:
 
 @exact
 def _screen(
-    ptr: NDArray[np.int64], items: NDArray[np.int32], rows: Array, dense: Array, n_items: int
+    ptr: NDArray[np.int64], items: NDArray[np.int32], rows: Array, dense: Array, n_items: int, numbers: bool
 ) -> NDArray[np.uint8]:
     """0 for a sound update, else the number of the reason."""
     verdicts = np.zeros(ptr.size - 1, np.uint8)
@@ -86,9 +94,9 @@ def _screen(
                 verdicts[c] = 3
                 break
             seen[items[i]] = c
-        check = _zero_if_finite(rows[ptr[c] : ptr[c + 1]].reshape(-1)) + _zero_if_finite(dense[c])
-        if verdicts[c] == 0 and check != 0:
-            verdicts[c] = 2
+        if numbers and verdicts[c] == 0:
+            check = _zero_if_finite(rows[ptr[c] : ptr[c + 1]].reshape(-1)) + _zero_if_finite(dense[c])
+            verdicts[c] = 2 if check != 0 else 0
     return verdicts
 
 

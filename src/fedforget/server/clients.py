@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Protocol
 
 from fedforget.models import Public
 from fedforget.randomness import UserId
-from fedforget.updates import Updates
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What came back from a cohort: updates, and for everyone else the reason why not."""
-
-    updates: Updates
-    failures: Mapping[UserId, str] = field(default_factory=dict)
+from fedforget.replay import Factors, Replay
+from fedforget.updates import Answers
 
 
 class Clients(Protocol):
-    """What a server may ask of devices: user ids in, updates or named failures out."""
+    """What a server may ask of devices: user ids in, updates or named failures out.
+
+    Asking again for the same round gives the same answer.
+    """
 
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
-        """Let these users train from ``public``. Asking again for the same round gives the same answer."""
+        """Let these users train from ``public``."""
+
+    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
+        """Let these users go through a past round again, on a new trajectory, from ``public``."""
+
+    def settle(self, round_: int, factors: Factors) -> None:
+        """Tell the users of a replay that sent stored updates too how their fresh ones were scaled."""
+
+    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
+        """Let these users return, and take up again, what their logs have for a past round."""
 
     def roll_back(self, round_: int) -> None:
         """Let every device return to its state after this round."""

@@ -3,8 +3,10 @@
 ``history.sqlite`` holds
 
     meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder
-    round(round INTEGER PRIMARY KEY, digest TEXT, loss REAL, seconds REAL)
+    member(user PRIMARY KEY)                                       who is in the federation
+    round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER)
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok' or why there was no update
+    receipt(request TEXT PRIMARY KEY, receipt TEXT)                what erasures did, as JSON
 
 and ``snapshots/NNNNNN.safetensors`` the public parameters after a round (000000: before the first). A round exists
 once its row is committed; its snapshot is written before that, so a crash leaves at most a file without a row.
@@ -12,6 +14,7 @@ once its row is committed; its snapshot is written before that, so a crash leave
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,32 +22,40 @@ from pathlib import Path
 
 from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
-from fedforget.files import cannot_write, make_folder, write_file
+from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models import Layout, Public
 from fedforget.randomness import UserId
 
-FORMAT = 1
+FORMAT = 2
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (
-    round INTEGER PRIMARY KEY, digest TEXT NOT NULL, loss REAL, seconds REAL NOT NULL
+    round INTEGER PRIMARY KEY, checksum TEXT NOT NULL, loss REAL, seconds REAL NOT NULL, training REAL NOT NULL,
+    sent INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS participant (
     round INTEGER NOT NULL, user NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (round, user)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One finished round: who took part, the mean loss they report (None if nobody did), how long it took."""
+    """One finished round: who took part, the mean loss they report (None if nobody did), how long it took.
+
+    ``training`` are the seconds of it that devices spent training, ``sent`` the bytes of the updates they sent.
+    """
 
     round: int
     participants: Sequence[UserId]
     loss: float | None
     seconds: float
     failures: Mapping[UserId, str] = field(default_factory=dict)
+    training: float = 0.0
+    sent: int = 0
 
 
 class History:
@@ -84,8 +95,8 @@ class History:
         try:
             with self._db:
                 self._db.execute(
-                    "INSERT INTO round VALUES (?, ?, ?, ?)",
-                    (record.round, public.digest, record.loss, record.seconds),
+                    "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?)",
+                    (record.round, public.checksum, record.loss, record.seconds, record.training, record.sent),
                 )
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
         except sqlite3.Error as error:
@@ -99,7 +110,7 @@ class History:
 
     def record(self, round_: int) -> RoundRecord:
         """What happened in a round."""
-        row = self._db.execute("SELECT loss, seconds FROM round WHERE round = ?", (round_,)).fetchone()
+        row = self._db.execute("SELECT loss, seconds, training, sent FROM round WHERE round = ?", (round_,)).fetchone()
         if row is None:
             raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
         outcomes = self._db.execute(
@@ -111,11 +122,75 @@ class History:
             row[0],
             row[1],
             {user: outcome for user, outcome in outcomes if outcome != "ok"},
+            row[2],
+            row[3],
         )
 
+    def first_round_of(self, users: Sequence[UserId]) -> int | None:
+        """The first round in which any of these users took part; None if none ever did."""
+        query = "SELECT MIN(round) FROM participant WHERE outcome = 'ok' AND user IN (SELECT value FROM json_each(?))"
+        first = self._db.execute(query, (json.dumps(list(users)),)).fetchone()[0]
+        return None if first is None else int(first)
+
+    def enrol(self, users: Sequence[UserId]) -> None:
+        """Let these users be the members, unless there are members already."""
+        with self._db:
+            if self._db.execute("SELECT 1 FROM member").fetchone() is None:
+                self._db.executemany("INSERT INTO member VALUES (?)", [(user,) for user in users])
+
+    def members(self) -> list[UserId]:
+        """Who is in the federation."""
+        return [row[0] for row in self._db.execute("SELECT user FROM member")]
+
+    @staticmethod
+    def members_in(folder: Path) -> list[UserId]:
+        """Who is in the federation whose history is in a folder; nobody if there is none."""
+        if not (folder / "history.sqlite").exists():
+            return []
+        db = open_database(folder / "history.sqlite", SCHEMA)
+        try:
+            return [row[0] for row in db.execute("SELECT user FROM member")]
+        finally:
+            db.close()
+
+    def add_receipt(self, request: str, receipt: str) -> None:
+        """Keep a receipt, as JSON, replacing one of the same request."""
+        with self._db:
+            self._db.execute("INSERT OR REPLACE INTO receipt VALUES (?, ?)", (request, receipt))
+
+    def receipts(self) -> list[str]:
+        """Every receipt, as JSON, in the order of the erasures."""
+        return [row[0] for row in self._db.execute("SELECT receipt FROM receipt ORDER BY rowid")]
+
+    def branch(self, folder: Path | None, until: int, without: Sequence[UserId]) -> History:
+        """A new history that begins as this one up to a round, with no trace of some users."""
+        other = History(folder, self.layout, self.snapshot_every)
+        self.copy_to(other, until, without)
+        return other
+
+    def copy_to(self, other: History, until: int, without: Sequence[UserId] = ()) -> None:
+        """Let an empty history begin as this one up to a round, with no trace of some users."""
+        gone = set(without)
+        other.enrol([user for user in self.members() if user not in gone])
+        with other._db:
+            for table in ("round", "participant"):
+                for row in self._db.execute(f"SELECT * FROM {table} WHERE round <= ?", (until,)):
+                    if table == "round" or row[1] not in gone:
+                        other._db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            other._db.executemany("INSERT INTO receipt VALUES (?, ?)", self._db.execute("SELECT * FROM receipt"))
+        for round_ in self.usable_rounds():
+            if round_ <= until:
+                self._hand_over(round_, other)
+
+    def _hand_over(self, round_: int, other: History) -> None:
+        if self.folder is None or other.folder is None:
+            other._store(round_, self.snapshot(round_))
+        else:
+            link_file(self._path(round_), other._path(round_))
+
     def snapshot(self, round_: int) -> Public:
-        """The public parameters after a round, checked against the digest stored with it."""
-        row = self._db.execute("SELECT digest FROM round WHERE round = ?", (round_,)).fetchone()
+        """The public parameters after a round, checked against the checksum stored with it."""
+        row = self._db.execute("SELECT checksum FROM round WHERE round = ?", (round_,)).fetchone()
         if row is None:
             raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
         if self.folder is None and round_ in self._in_memory:
@@ -130,8 +205,8 @@ class History:
             public = Public.from_file(path, self.layout)
         except Exception as error:  # safetensors raises its own type for a damaged file
             raise self._damaged(path, str(error)) from error
-        if public.digest != row[0]:
-            raise self._damaged(path, "its content does not match the digest in history.sqlite")
+        if public.checksum != row[0]:
+            raise self._damaged(path, "its content does not match the checksum in history.sqlite")
         return public
 
     def forget_after(self, round_: int) -> None:

@@ -1,0 +1,201 @@
+"""``fedforget forget``: have users forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedforget.cli import show
+from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.runs import Run, Workers, opened, user_id
+from fedforget.data import Interactions
+from fedforget.device.compute import Compute
+from fedforget.errors import ConfigError, FedForgetError, RunError, one_of
+from fedforget.federation import Federation
+from fedforget.randomness import UserId
+from fedforget.replay import CALIBRATIONS, ITEMS
+from fedforget.request import Request
+from fedforget.server.unlearning import METHODS, Method, build_method
+from fedforget.server.unlearning.calibrate import GRANULARITIES
+from fedforget.server.unlearning.receipt import Receipt
+
+#: By the name of each option, what was given for it; None for nothing.
+Given = Mapping[str, Any]
+
+
+class StoppedError(FedForgetError):
+    """Forgetting was stopped by hand, and can go on."""
+
+    exit_code = 130
+
+
+def forget(
+    run: Run,
+    users: Annotated[str | None, typer.Option(help="The ids of users to forget, separated by commas.")] = None,
+    users_file: Annotated[Path | None, typer.Option(help="A file with the ids of users to forget, one a line.")] = None,
+    malicious: Annotated[bool, typer.Option("--malicious", help="Forget the malicious users of the run.")] = False,
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}; fru if not given.")] = None,
+    speedup: Annotated[float | None, typer.Option(help="fru: λ, the share of the local epochs; else 0.1.")] = None,
+    calibration: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(CALIBRATIONS)}; else device.")] = None,
+    granularity: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(GRANULARITIES)}; else row.")] = None,
+    replay: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(ITEMS)} items; else fresh.")] = None,
+    share: Annotated[
+        float | None, typer.Option(help="continue: more rounds, as a share of those so far; else 0.1.")
+    ] = None,
+    require: Annotated[float, typer.Option(help="The share of devices that must answer, or all stays as it is.")] = 0.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a request that was interrupted.")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Give up a request that was interrupted.")] = False,
+    folder: Folder = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget users: rebuild the model as if they had never taken part, and erase what is left of them.
+
+    The old model stays in service until the new one is complete. Stop it at any time and go on with --resume.
+    """
+    who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
+    settings = {"speedup": speedup, "calibration": calibration, "granularity": granularity, "replay": replay}
+    how = {"--method": method} | {f"--{name}": value for name, value in {**settings, "share": share}.items()}
+    _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
+    chosen = _method(how)
+    fed, _ = opened(run, folder, Compute(workers=workers))
+    if abandon:
+        _abandon(fed, run, as_json)
+        return
+    if resume:
+        request = _interrupted(fed, run)
+        leavers, chosen = list(request.users), build_method(**request.method)
+    else:
+        leavers = _leavers(fed, who)
+    if dry_run:
+        _estimate(fed, run, leavers, chosen, as_json)
+    else:
+        _forget(fed, run, leavers, chosen, require, as_json)
+
+
+def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
+    """Refuse what cannot be meant together."""
+    named = [name for name, value in who.items() if value is not None]
+    others = named + [name for name, value in rest.items() if value is not None]
+    if resume and abandon:
+        raise ConfigError("--resume and --abandon exclude each other.", "Give one: finish the request, or give it up.")
+    if (resume or abandon) and others:
+        raise ConfigError(
+            f"{others[0]} was given with {'--resume' if resume else '--abandon'}.",
+            f"The request that was interrupted has its users and its method: leave {', '.join(others)} out.",
+        )
+    if "--malicious" in named and len(named) > 1:
+        raise ConfigError(
+            f"{named[0]} was given with --malicious, which stands for the malicious users alone.", "Give one of them."
+        )
+    if not (named or resume or abandon):
+        raise ConfigError("The request names nobody.", "Give --users 17,23, --users-file FILE or --malicious.")
+
+
+def _method(how: Given) -> Method:
+    """The method that was asked for, with the settings that were given."""
+    name = how["--method"] or "fru"
+    if name not in METHODS:
+        raise one_of("method", name, list(METHODS))
+    settings = {key[2:]: value for key, value in how.items() if key != "--method" and value is not None}
+    for key, value in settings.items():
+        able = [other for other, method in METHODS.items() if key in _settings_of(method)]
+        if name not in able:
+            raise ConfigError(
+                f"--{key} is {value}, but method {name!r} has no such setting.",
+                f"Leave it out, or choose --method {' or '.join(able)}.",
+            )
+    return build_method(name, **settings)
+
+
+def _settings_of(method: type[Method]) -> list[str]:
+    return [field.name for field in fields(method)]
+
+
+def _leavers(fed: Federation, who: Given) -> list[UserId]:
+    """The users that were named, as the data has them."""
+    if who["--malicious"]:
+        if fed.settings.attack is None:
+            raise ConfigError("This run has no malicious users (any more).", "Name the users: --users 17,23.")
+        return list(fed.settings.attack.users)
+    ids = [part.strip() for part in (who["--users"] or "").split(",")]
+    if who["--users-file"] is not None:
+        ids += _lines(who["--users-file"])
+    return _parsed(fed.train, [given for given in ids if given])
+
+
+def _parsed(data: Interactions, ids: Sequence[str]) -> list[UserId]:
+    if not ids:
+        raise ConfigError("The request names nobody.", "Give at least one user id.")
+    return [user_id(data, given) for given in ids]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", "Give a text file with one user id a line.") from error
+
+
+def _estimate(fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, as_json: bool) -> None:
+    cost = fed.estimate(leavers, method)
+    if as_json:
+        asked = {"run": str(run), "dry_run": True, "users": len(set(leavers)), "method": method.settings()}
+        show.print_json({**asked, "estimate": cost.to_dict()})
+        return
+    show.out.print(str(cost), soft_wrap=True)
+    show.out.print("Nothing was changed. The same command without --dry-run does it.", soft_wrap=True)
+
+
+def _forget(
+    fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, require: float, as_json: bool
+) -> None:
+    cost = fed.estimate(leavers, method)
+    last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
+    try:
+        with show.rounds_bar(last - cost.rounds, last, quiet=as_json) as on_round:
+            receipt = fed.forget(leavers, method, require=require, on_round=on_round)
+    except KeyboardInterrupt as stop:
+        if fed.waiting is None:
+            raise
+        go_on = f"fedforget forget {run} --resume" + (f" --require {require:g}" if require else "")
+        hint = f"Go on: {go_on}\nGive it up: fedforget forget {run} --abandon"
+        raise StoppedError("Interrupted. The old model is still in service, nobody is forgotten yet.", hint) from stop
+    if as_json:
+        show.print_json({"run": str(run), "rounds": fed.rounds, "receipt": receipt.to_dict(), "salt": receipt.salt})
+    else:
+        _show(receipt, run)
+
+
+def _show(receipt: Receipt, run: Path) -> None:
+    show.out.print(str(receipt), soft_wrap=True)
+    show.out.print(f"  salt       {receipt.salt}", soft_wrap=True)
+    show.out.print(
+        "The salt is shown this once and stored nowhere; it is needed to recognise a user in the receipt.\n"
+        f"The receipt is in {run / 'receipts' / receipt.request}.json. Next:\n"
+        f"  fedforget receipts {run} --check USER --salt {receipt.salt}\n"
+        f"  fedforget evaluate {run}\n"
+        f"  fedforget train --out {run} --rounds N",
+        soft_wrap=True,
+    )
+
+
+def _interrupted(fed: Federation, run: Path) -> Request:
+    """The request that waits to be finished."""
+    if (request := fed.waiting) is None:
+        raise RunError(f"No request was interrupted in {run}.", f"What is done is listed by: fedforget receipts {run}")
+    return request
+
+
+def _abandon(fed: Federation, run: Path, as_json: bool) -> None:
+    request = _interrupted(fed, run)
+    fed.abandon_forgetting()
+    if as_json:
+        show.print_json({"run": str(run), "abandoned": request.id})
+    else:
+        show.out.print(f"Request {request.id} is given up: its {len(request.users)} users stay.", soft_wrap=True)

@@ -1,0 +1,79 @@
+"""``fedforget receipts``: what was forgotten in a run, and whether someone is among it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from fedforget.cli import show
+from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.runs import Run, opened, user_id
+from fedforget.device.compute import Compute
+from fedforget.errors import ConfigError
+from fedforget.federation import Federation
+from fedforget.randomness import UserId
+
+
+def receipts(
+    run: Run,
+    check: Annotated[
+        str | None, typer.Option(help="Is this user among the forgotten? Exit code 0 if so, else 1.")
+    ] = None,
+    salt: Annotated[str | None, typer.Option(help="The salt that forget showed.")] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was forgotten when and how; with --check and --salt, find a user in it."""
+    if (check is None) != (salt is None):
+        raise ConfigError(
+            f"--check is {check!r}, --salt is {salt!r}.", "Give both: without the salt nobody can be recognised."
+        )
+    fed, _ = opened(run, folder, Compute())
+    if check is not None and salt is not None:
+        _check_user(fed, user_id(fed.train, check), salt, as_json)
+    elif as_json:
+        waiting = fed.waiting and fed.waiting.id
+        show.print_json({"run": str(run), "receipts": [r.to_dict() for r in fed.receipts()], "waiting": waiting})
+    else:
+        _list(fed, run)
+
+
+def _check_user(fed: Federation, user: UserId, salt: str, as_json: bool) -> None:
+    try:
+        found = [receipt for receipt in fed.receipts() if receipt.names(user, salt)]
+    except ValueError as error:
+        raise ConfigError(f"The salt {salt!r} cannot be one: {error}.", "Give it as forget showed it.") from error
+    if as_json:
+        show.print_json({"user": user, "found": bool(found), "request": found[0].request if found else None})
+    elif found:
+        show.out.print(f"User {user} was forgotten: request {found[0].request}, finished {found[0].finished}.")
+    else:
+        show.out.print(f"User {user} is in no receipt with this salt.")
+    if not found:
+        raise typer.Exit(1)
+
+
+def _list(fed: Federation, run: Path) -> None:
+    if (request := fed.waiting) is not None:
+        show.notes.print(f"Request {request.id} is not finished: fedforget forget {run} --resume", soft_wrap=True)
+    done = fed.receipts()
+    if not done:
+        show.out.print("Nobody was forgotten so far.")
+        return
+    table = Table(title=f"Forgotten in {run}", box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+    for name in ("request", "finished", "users", "method", "since", "rounds", "coverage", "seconds"):
+        left = name in ("request", "finished", "method")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for row in done:
+        since = "–" if row.first_round is None else f"round {row.first_round}"
+        finished = row.finished[:16].replace("T", " ")
+        rounds = str(row.rounds_replayed + row.rounds_added)
+        table.add_row(
+            row.request, finished, str(len(row.users)), row.method["name"], since, rounds, f"{row.coverage:.1%}",
+            f"{row.seconds:.2f}",
+        )  # fmt: skip
+    show.out.print(table)

@@ -1,0 +1,43 @@
+"""How a comparison of ways to forget is shown in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from fedforget.experiments.plots import in_bytes
+from fedforget.experiments.ways import WAYS
+
+COLUMNS = ("", "sampled", "full", "seconds", "speed-up", "log a device")
+CAPTION = (
+    "HR@10 / NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
+    "of unlearning, and the speed-up over Retrain, which is also the clean reference: what the same cohorts learn "
+    "without the malicious users. Log: all that a device keeps for it, and its share of the item table."
+)
+
+
+def recovery_table(
+    methods: Mapping[str, Mapping[str, Any]], title: str, popular: Mapping[str, Any] | None = None
+) -> Table:
+    """One row a method, as ``Outcome.to_dict`` gives it, and one for the most popular items."""
+    table = Table(title=title, caption=CAPTION, box=box.SIMPLE_HEAD, caption_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    if popular is not None:
+        table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
+    for name, row in methods.items():
+        table.add_row(
+            WAYS[name].label,
+            *_accuracy(row),
+            f"{row['seconds']:.2f}" if row["seconds"] else "–",
+            f"{row['speedup']:.1f}x" if row["speedup"] else "–",
+            f"{in_bytes(row['log_bytes_per_device'])} {row['log_share_of_item_table']:>7.1%}",
+        )
+    return table
+
+
+def _accuracy(row: Mapping[str, Any]) -> list[str]:
+    return [f"{100 * row[kind]['hr']:.1f} / {100 * row[kind]['ndcg']:.1f}" for kind in ("sampled", "full")]

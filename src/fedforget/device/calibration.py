@@ -1,0 +1,91 @@
+"""Calibration on the device: the length of the old update, the direction of the fresh one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact, fast
+from fedforget.device.log.codec import Logged
+from fedforget.device.plan import Plan
+from fedforget.device.training import Trained
+from fedforget.models import Layout
+from fedforget.models.parameters import Array
+from fedforget.workers import Places, Workers, next_place
+
+#: So many numbers are calibrated in less time than it takes to wake another thread.
+WORTH_SHARING = 2_000_000
+
+
+def logged_lengths(plan: Plan, logged: Logged, logged_plan: Plan, n_items: int) -> Array:
+    """For every row of a plan the length that the log has for this item; 0 where it has none."""
+    if plan is logged_plan:
+        return logged.lengths.copy()
+    lengths = np.zeros(plan.items.size, np.float32)
+    _look_up(plan.item_ptr, plan.items, logged_plan.item_ptr, logged_plan.items, logged.lengths, n_items, lengths)
+    return lengths
+
+
+@exact
+def _look_up(ptr, items, known_ptr, known_items, known_lengths, n_items, out) -> None:  # type: ignore[no-untyped-def]
+    length_of = np.zeros(n_items, np.float32)
+    for c in range(ptr.size - 1):
+        for i in range(known_ptr[c], known_ptr[c + 1]):
+            length_of[known_items[i]] = known_lengths[i]
+        for i in range(ptr[c], ptr[c + 1]):
+            out[i] = length_of[items[i]]
+        for i in range(known_ptr[c], known_ptr[c + 1]):
+            length_of[known_items[i]] = 0
+
+
+def calibrate(
+    plan: Plan, trained: Trained, lengths: Array, dense_lengths: Array, layout: Layout, workers: Workers
+) -> None:
+    """Give every row and every other tensor of the fresh updates its length, in place.
+
+    What has no direction, because nothing moved, gets no length: both arrays are set to 0 there.
+    """
+    bounds = layout.bounds
+
+    def run(order: Places, counter: Places) -> None:
+        _calibrate(order, counter, plan.item_ptr, trained.rows, lengths, bounds, trained.dense, dense_lengths)
+
+    size = trained.rows.size + trained.dense.size
+    workers.run(run, costs=np.diff(plan.item_ptr), worth_sharing=size > WORTH_SHARING)
+
+
+@fast
+def set_row_length(rows: Array, i: int, start: int, stop: int, length: np.float32) -> np.float32:
+    """Scale a stretch of a row to a length and return it; one without a direction stays as it is and has length 0."""
+    total = np.float32(0)
+    for j in range(start, stop):
+        total += rows[i, j] * rows[i, j]
+    found = np.sqrt(total)
+    if not 0 < found < np.inf:
+        return np.float32(0)
+    factor = length / found
+    for j in range(start, stop):
+        rows[i, j] *= factor
+    return length
+
+
+@exact
+def _calibrate(  # type: ignore[no-untyped-def]
+    order, counter, ptr, rows, lengths, bounds, dense, dense_lengths
+) -> None:
+    c = next_place(order, counter)
+    while c >= 0:
+        for i in range(ptr[c], ptr[c + 1]):
+            lengths[i] = set_row_length(rows, i, 0, rows.shape[1], lengths[i])
+        for t in range(bounds.size - 1):
+            dense_lengths[c, t] = set_row_length(dense, c, bounds[t], bounds[t + 1], dense_lengths[c, t])
+        c = next_place(order, counter)
+
+
+def scale(
+    items: NDArray[np.int32], trained: Trained, item_factors: Array, dense_factors: Array, layout: Layout
+) -> None:
+    """Scale every row by its item's factor and every other tensor by its own, in place: what the server did to them."""
+    trained.rows[:] *= item_factors[items][:, None]
+    for places, factor in zip(layout.places.values(), dense_factors.tolist(), strict=True):
+        trained.dense[:, places] *= np.float32(factor)

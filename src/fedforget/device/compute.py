@@ -1,0 +1,51 @@
+"""Compute: where local training runs, which never decides what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fedforget.device.compiled_trainer import CompiledTrainer
+from fedforget.device.plain_trainer import PlainTrainer
+from fedforget.device.stacked_trainer import StackedTrainer
+from fedforget.device.training import TRAINERS, LocalTraining, Trainer
+from fedforget.errors import ConfigError, one_of
+from fedforget.models import Recommender
+from fedforget.workers import Workers
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where local training runs: which trainer, on which torch device, on how many workers. Never a result's cause."""
+
+    trainer: str = "auto"
+    device: str = "cpu"
+    workers: int | None = None
+
+    def check(self, model: Recommender) -> None:
+        """Refuse what cannot be, before anything is written."""
+        self.build(model, LocalTraining(), Workers(self.workers))
+
+    def build(self, model: Recommender, training: LocalTraining, workers: Workers) -> Trainer:
+        """The trainer for a model: its compiled kernel where there is one, else stacked tensors."""
+        if self.trainer not in TRAINERS:
+            raise one_of("trainer", self.trainer, TRAINERS)
+        _check_device(self.device)
+        if self.trainer == "plain":
+            return PlainTrainer(model, training, self.device)
+        compiled = CompiledTrainer.supports(model) and self.device == "cpu"
+        if self.trainer == "compiled" and not compiled:
+            raise ConfigError(
+                f"There is no compiled kernel for {model} on {self.device!r}.", "Use trainer 'auto' or 'stacked'."
+            )
+        if compiled and self.trainer != "stacked":
+            return CompiledTrainer(model, training, workers)
+        return StackedTrainer(model, training, workers, self.device)
+
+
+def _check_device(name: str) -> None:
+    if name != "cpu" and not name.startswith("cuda"):
+        raise one_of("device", name, ["cpu", "cuda"])
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"Device {name!r} is not there: torch sees no CUDA device.", "Use device 'cpu'.")

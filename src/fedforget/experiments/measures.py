@@ -1,0 +1,60 @@
+"""Measures on a federation as it is on disk: its accuracy after any round, and the size of its devices' logs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.data import Interactions
+from fedforget.evaluation import Ranking, evaluate
+from fedforget.experiments.outcome import Accuracy, Curve
+from fedforget.federation import Federation
+
+#: Beside a private vector of float32, the number of the round it belongs to.
+ROUND_NUMBER = 8
+#: Where on the way to the last round a curve has its points.
+SHARES = (0.05, 0.15, 0.3, 0.5, 0.75)
+
+
+def accuracy_after(fed: Federation, round_: int, train: Interactions, test: Interactions) -> Accuracy:
+    """How good the model was after a round for the users of ``train``, who may be only some of the federation's.
+
+    The public parameters are the round's snapshot, the private ones what the devices' logs tell: exactly for the last
+    round, as their entries keep them (int8 in a log of lengths) for earlier ones. Nothing is timed or changed.
+    """
+    public = fed.history.snapshot(round_)
+    initial = fed.model.init_private(train.user_keys, fed.settings.seed)
+    private = fed.devices.log.private(round_, train.user_keys, initial)
+    result = evaluate(
+        lambda place: fed.model.score(private[place], public, train.items_of(place)),
+        train, test, Ranking(), fed.devices.workers,
+    )  # fmt: skip
+    return Accuracy(result.sampled, result.full)
+
+
+def accuracy_on_the_way(fed: Federation, train: Interactions, test: Interactions) -> Curve:
+    """The accuracy at some rounds before the last, closer together where a model learns most."""
+    rounds = dict.fromkeys(round(share * fed.rounds) for share in SHARES)
+    return [(round_, accuracy_after(fed, round_, train, test)) for round_ in rounds if 0 < round_ < fed.rounds]
+
+
+def accuracy_of_popularity(train: Interactions, test: Interactions, like: Federation) -> Accuracy:
+    """What recommending the most popular items to everyone would reach."""
+    popularity = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
+    result = evaluate(lambda _: popularity, train, test, Ranking(), like.devices.workers)
+    return Accuracy(result.sampled, result.full)
+
+
+def log_bytes_per_device(fed: Federation) -> float:
+    """The mean bytes of log on a device, everything counted.
+
+    That is every entry with its head, item numbers, numbers, private parameters and checksum, and beside the entries
+    the exact copy of the private parameters from before the last round (and that round's number), which a device holds
+    so that a round can be repeated. Its current private parameters are the model, not the log.
+    """
+    entries = sum(int(sizes.sum()) for _, _, sizes in fed.devices.log.store.heads())
+    return entries / fed.train.n_users + fed.model.private_layout.size * 4 + ROUND_NUMBER
+
+
+def item_table_bytes(fed: Federation) -> int:
+    """The item embeddings in float32: what any device has to receive anyway."""
+    return fed.train.n_items * fed.model.dim * 4

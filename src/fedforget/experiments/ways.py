@@ -1,0 +1,81 @@
+"""Way: one way to deal with malicious users, with the log that it needs and a sentence on what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fedforget.device.log.settings import Log
+from fedforget.errors import ConfigError, one_of
+from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, Retrain
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method (None: do nothing), the device log one would keep for it in practice, and how to speak of it."""
+
+    label: str
+    about: str
+    method: Method | None
+    log: Log = field(default_factory=Log)
+
+
+#: Every way that is compared, by name: from doing nothing to the reference, then FRU from the paper's to the quickest.
+WAYS: dict[str, Way] = {
+    "attacked": Way(
+        "Attacked",
+        "Nothing is done: the model as it was trained together with the malicious users.",
+        None,
+    ),
+    "continue": Way(
+        "Continue",
+        "Training goes on without the malicious users for a tenth of the rounds, hoping that what they did washes out.",
+        Continue(),
+    ),
+    "fedremove": Way(
+        "FedRemove",
+        "The stored updates of those who stay are added up again as they are: no training, but updates that answered a "
+        "poisoned model.",
+        FedRemove(),
+        Log("float32", "all"),
+    ),
+    "retrain": Way(
+        "Retrain",
+        "Everything again from the start without the malicious users. The reference: it cannot remember them.",
+        Retrain(),
+    ),
+    "fru-server": Way(
+        "FRU, paper",
+        "The paper's FRU: every round again in a tenth of the epochs (λ = 0.1); the server gives the cohort's new "
+        "update the length of the stored ones, so devices must keep whole updates (half of their rows).",
+        FRU(calibration="server"),
+        Log("float32", "importance", 0.5),
+    ),
+    "fru-device": Way(
+        "FRU, device",
+        "FRU with λ = 0.1 where each device gives its own new update the stored lengths: its log holds one number a "
+        "row, and old updates never leave it. The default of forget().",
+        FRU(),
+    ),
+    "fru-logged": Way(
+        "FRU, logged",
+        "As before, but trained on the items that the log names instead of newly drawn ones, in a twentieth of the "
+        "epochs (λ = 0.05).",
+        FRU(speedup=0.05, replay="logged"),
+    ),
+}
+
+
+def chosen_ways(names: Sequence[str]) -> list[str]:
+    """These ways in the usual order, each once; an unknown name or none at all is refused."""
+    for name in names:
+        if name not in WAYS:
+            raise one_of("method", name, list(WAYS))
+    if not names:
+        raise ConfigError("No method is named.", f"Choose from {', '.join(WAYS)}.")
+    return [name for name in WAYS if name in names]
+
+
+def needs_whole_updates(names: Sequence[str]) -> bool:
+    """Whether any of these ways needs logs with whole updates."""
+    return any(WAYS[name].log.whole_updates for name in names)

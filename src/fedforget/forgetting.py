@@ -1,0 +1,176 @@
+"""Erasure: one request to forget, from the check of its users to the receipt."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fedforget.errors import ConfigError, QuorumError, RunError, RunWarning
+from fedforget.randomness import UserId
+from fedforget.request import Request, checked_users
+from fedforget.run import Run
+from fedforget.server.clients import Clients
+from fedforget.server.history import RoundRecord
+from fedforget.server.roster import Roster
+from fedforget.server.rounds import run_rounds
+from fedforget.server.unlearning import Method
+from fedforget.server.unlearning.estimate import Estimate, estimate
+from fedforget.server.unlearning.receipt import Receipt, pseudonym
+from fedforget.server.unlearning.unlearn import Quorum, Tally, replay
+from fedforget.trajectory import Trajectory
+from fedforget.version import __version__
+
+if TYPE_CHECKING:
+    from fedforget.federation import Federation
+
+OnRound = Callable[[RoundRecord], None]
+
+
+class Erasure:
+    """What it takes to forget some users of a federation, and the doing of it."""
+
+    def __init__(self, federation: Federation, run: Run, users: Sequence[UserId], method: Method) -> None:
+        self.federation = federation
+        self.run = run
+        self.method = method
+        self.users = checked_users(users, federation.train.user_ids.tolist())
+        log = federation.settings.log
+        if method.needs_whole_updates() and not log.whole_updates:
+            raise ConfigError(
+                f"{method.name} needs whole updates, but the devices of this run log lengths only.",
+                "Use FRU(calibration='device'), or train with Log('float32') from the start.",
+            )
+        history = run.current.history
+        self.last = max(history.last_round, 0)
+        self.first = history.first_round_of(self.users)
+        self.start = self._start()
+
+    def _start(self) -> int:
+        """The round to go back to: the last snapshot before what has to be gone through again."""
+        if self.first is None:
+            return self.last
+        wanted = self.method.rounds(self.first, self.last).start - 1
+        usable = [round_ for round_ in self.run.current.history.usable_rounds() if round_ <= wanted]
+        if not usable:
+            raise RunError(
+                f"There is no snapshot of round {wanted} or before to go back to.",
+                "Put its file back into the run's snapshots folder, or forget with Continue(), which never goes back.",
+            )
+        return usable[0]
+
+    def estimate(self) -> Estimate:
+        """What it will take."""
+        fed = self.federation
+        epochs = fed.settings.training.epochs
+        return estimate(self.run.current.history, fed.public, set(self.users), self.method, epochs, self.start)
+
+    def carry_out(self, require: float, on_round: OnRound) -> Receipt:
+        """Build the new trajectory, put it in service, and give up the old one."""
+        quorum = Quorum(require)
+        begun = time.perf_counter()
+        before = self.federation.public.digest
+        request = self._request()
+        new = self.run.begin(request, self.start)
+        try:
+            clients, earlier = self._take_up(new)
+            tally = self._replay(new, clients, quorum, on_round)
+            added = self._train_on(new, clients, tally, on_round)
+            quorum.check(tally, tally.asked)
+        except BaseException as error:
+            new.close()
+            if isinstance(error, QuorumError):
+                self.run.abandon()
+            raise
+        seconds = earlier + time.perf_counter() - begun
+        receipt = self._receipt(request, new, tally, added, seconds, before)
+        fed = self.federation
+        digest = fed.train.without(self.users).digest
+        self.run.commit(new, fed.settings.without(set(self.users), digest), receipt)
+        return receipt
+
+    def _request(self) -> Request:
+        """This request, or the same one that was interrupted."""
+        waiting = self.run.waiting()
+        if waiting is None:
+            return Request.new(self.users, self.method.settings(), self.federation.settings.trajectory + 1)
+        if waiting.asks_for(self.users, self.method.settings()):
+            return waiting
+        raise RunError(
+            f"Another request ({waiting.id}, {len(waiting.users)} users, {waiting.method['name']}) is not finished.",
+            "Finish it with `fedforget forget RUN --resume`, or give it up with `--abandon`, and ask again.",
+        )
+
+    def _take_up(self, new: Trajectory) -> tuple[Clients, float]:
+        """The stayers' devices on the new trajectory, and the seconds that an earlier attempt spent on it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)  # a kill in the middle is what resuming is for
+            done = new.last_sound_round()
+        devices = self.federation.devices.branch(new.log, done, self.users)
+        if not new.stands_at(done):
+            devices.roll_back(done)
+        new.tidy_up(done, new.history.snapshot(done))
+        if done <= self.start:
+            devices.settle_private(done)
+        earlier = sum(new.history.record(round_).seconds for round_ in range(self.start + 1, done + 1))
+        return self.federation.engine(devices), earlier
+
+    def _replay(self, new: Trajectory, clients: Clients, quorum: Quorum, on_round: OnRound) -> Tally:
+        if self.first is None:
+            return Tally()
+
+        def after_round(record: RoundRecord) -> None:
+            new.note(record)
+            on_round(record)
+
+        settings = self.federation.settings
+        return replay(
+            self.method, set(self.users), self.run.current.history, new.history, clients, settings.protocol,
+            start=self.start, first=self.first, epochs=settings.training.epochs, quorum=quorum, on_round=after_round,
+        )  # fmt: skip
+
+    def _train_on(self, new: Trajectory, clients: Clients, tally: Tally, on_round: OnRound) -> int:
+        """The ordinary rounds that the method adds at the end."""
+        more = self.method.more_rounds(self.last) if self.first is not None else 0
+        settings = self.federation.settings
+        gone = set(self.users)
+        stayers = [user for user in self.federation.train.user_ids.tolist() if user not in gone]
+        joins = {user: round_ for user, round_ in settings.joins.items() if user not in gone}
+        public = new.history.snapshot(new.history.last_round)
+
+        def after_round(record: RoundRecord, _: object) -> None:
+            new.note(record)
+            on_round(record)
+
+        run_rounds(
+            self.last + more, public, new.history, clients, Roster(stayers, joins), settings.protocol,
+            epochs=settings.training.epochs, seed=settings.seed, on_round=after_round,
+        )  # fmt: skip
+        for round_ in range(self.last + 1, self.last + more + 1):
+            tally.add(new.history.record(round_), public)
+        return more
+
+    def _receipt(
+        self, request: Request, new: Trajectory, tally: Tally, added: int, seconds: float, before: str
+    ) -> Receipt:
+        return Receipt(
+            request=request.id,
+            users=sorted(pseudonym(user, request.salt) for user in self.users),
+            method=self.method.settings(),
+            first_round=self.first,
+            rounds_replayed=self.last - self.start,
+            rounds_added=added,
+            asked=tally.asked,
+            answered=tally.answered,
+            missing=dict(tally.missing),
+            bytes_down=tally.bytes_down,
+            bytes_up=tally.bytes_up,
+            seconds=seconds,
+            digest_before=before,
+            digest_after=new.history.snapshot(new.history.last_round).digest,
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=__version__,
+            salt=request.salt,
+        )

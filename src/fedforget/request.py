@@ -1,0 +1,81 @@
+"""Request: an erasure that was asked for, kept beside the run until it is carried out: a kill does not lose it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedforget.errors import ConfigError, RunError
+from fedforget.files import write_file
+from fedforget.randomness import UserId
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who is to be forgotten, and how. ``trajectory`` is the one that will be without them."""
+
+    id: str
+    users: tuple[UserId, ...]
+    method: dict[str, Any]
+    salt: str
+    trajectory: int
+
+    @classmethod
+    def new(cls, users: Sequence[UserId], method: dict[str, Any], trajectory: int) -> Request:
+        """A request with an id and a salt of its own."""
+        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), trajectory)
+
+    def asks_for(self, users: Sequence[UserId], method: dict[str, Any]) -> bool:
+        """Whether it is the same request."""
+        return set(self.users) == set(users) and self.method == json.loads(json.dumps(method))
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        write_file(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Request | None:
+        """The request that waits there, if any."""
+        if not path.exists():
+            return None
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**values, "users": tuple(values["users"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
+            ) from error
+
+
+def checked_users(users: object, known: Sequence[UserId]) -> list[UserId]:
+    """The users of a request, refused where it makes no sense; a user named twice is forgotten once."""
+    if isinstance(users, str | bytes) or not isinstance(users, Iterable) or not (named := list(users)):
+        raise ConfigError(f"The request names {users!r}.", "Give a list with at least one user id.")
+    wanted = list(dict.fromkeys(_user_id(user) for user in named))
+    members = set(known)
+    if unknown := [user for user in wanted if user not in members]:
+        shown = ", ".join(repr(user) for user in unknown[:5])
+        first = ", ".join(repr(user) for user in list(known)[:3])
+        raise ConfigError(
+            f"There is no user {shown} in this federation{' (and more)' if len(unknown) > 5 else ''}.",
+            f"Its {len(members):,} user ids start {first}. Someone forgotten before is no longer in it.",
+        )
+    if len(wanted) == len(members):
+        raise ConfigError(
+            f"All {len(members):,} users are to be forgotten.", "Nobody would be left: delete the run folder instead."
+        )
+    return wanted
+
+
+def _user_id(user: object) -> UserId:
+    if isinstance(user, str):
+        return str(user)
+    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+        return int(user)
+    raise ConfigError(f"{user!r} cannot be a user id.", "Ids are whole numbers or strings, as in the data.")

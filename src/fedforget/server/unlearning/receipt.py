@@ -1,0 +1,90 @@
+"""Receipt: what an erasure did, to be shown to whoever asks, without saying who left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedforget.randomness import UserId
+
+
+def pseudonym(user: UserId, salt: str) -> str:
+    """A user's name in a receipt: whoever knows the id and the salt can check it, nobody else learns it."""
+    kind = "s" if isinstance(user, str) else "i"
+    return hashlib.blake2b(f"{kind}:{user}".encode(), key=bytes.fromhex(salt), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One erasure: the request, how it was carried out, and the model before and after.
+
+    ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that ``forget`` returns, and stored
+    nowhere: ids are easily guessed, so with the salt beside the hashes they could be read back.
+    """
+
+    request: str
+    users: Sequence[str]
+    method: Mapping[str, Any]
+    first_round: int | None
+    rounds_replayed: int
+    rounds_added: int
+    asked: int
+    answered: int
+    missing: Mapping[str, int]
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    digest_before: str
+    digest_after: str
+    finished: str
+    version: str
+    salt: str | None = field(default=None, repr=False)
+
+    @property
+    def coverage(self) -> float:
+        """The share of the asked devices that answered; 1 if none was asked."""
+        return self.answered / self.asked if self.asked else 1.0
+
+    def names(self, user: UserId, salt: str | None = None) -> bool:
+        """Whether a user is among those forgotten; the salt is needed unless the receipt still has it."""
+        salt = salt or self.salt
+        if salt is None:
+            raise ValueError("the salt is needed to recognise a user")
+        return pseudonym(user, salt) in self.users
+
+    def to_dict(self) -> dict[str, Any]:
+        """As stored: everything but the salt."""
+        values = asdict(self)
+        values.pop("salt")
+        return {**values, "coverage": self.coverage}
+
+    def to_json(self) -> str:
+        """As stored, in JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        """Read back a stored receipt."""
+        values = json.loads(text)
+        values.pop("coverage", None)
+        return cls(**values)
+
+    def __str__(self) -> str:
+        more = f", {self.rounds_added} more trained" if self.rounds_added else ""
+        settings = ", ".join(f"{name} {value}" for name, value in self.method.items() if name != "name")
+        since = "no round" if self.first_round is None else f"round {self.first_round}"
+        reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
+        return (
+            f"Receipt {self.request}\n"
+            f"  forgotten  {len(self.users)} users, in the model since {since}\n"
+            f"  method     {self.method['name']}" + (f" ({settings})" if settings else "") + "\n"
+            f"  replayed   {self.rounds_replayed} rounds{more}\n"
+            f"  devices    {self.asked:,} asked, {self.answered:,} answered ({self.coverage:.1%}){reasons}\n"
+            f"  moved      {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
+            f"  took       {self.seconds:.2f} s, finished {self.finished}\n"
+            f"  model      {self.digest_before[:16]} → {self.digest_after[:16]}\n"
+            f"  version    fedforget {self.version}"
+        )
