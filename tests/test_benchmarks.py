@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedforget as ff
-from fedforget.benchmarks import engine, growth, machine
+from fedforget.benchmarks import engine, growth, machine, memory
 from fedforget.cli.main import run
 
 
@@ -42,7 +42,7 @@ def test_useful_arithmetic_is_counted_by_hand() -> None:
     fed = ff.Federation(
         data, model, training=ff.LocalTraining(epochs=2, batch=8), protocol=ff.Protocol(fraction=0.5)
     ).fit(rounds=1)
-    assert len(fed.last_cohort()) == 1
+    assert len(fed.cohort(1)) == 1
     per_sample = 4 * 6 + 6 * 5 + 5 * 3 + 3
     assert engine.useful_flops(model, data, fed) == 6 * (2 * 30 * per_sample + 2 * 4 * 4 * 6)
 
@@ -56,3 +56,23 @@ def test_growth_measures_time_and_memory() -> None:
 def test_peak_is_a_rate() -> None:
     assert 0.01 < machine.peak_gflops(cores=1, repeats=2) < 100_000
     assert np.isfinite(machine.resident_bytes())
+
+
+def test_memory_is_measured_in_training_and_in_forgetting() -> None:
+    result = memory.measure(users=1000, rounds=2)
+    assert [point["after"] for point in result["points"]] == ["start", "load", "2 rounds", "4 rounds", "forgetting 10"]
+    assert all(point["peak_bytes"] > 10_000_000 for point in result["points"])
+    assert result["rounds_replayed"] == 4
+    assert result["bytes_per_user"] > 0
+
+
+def test_memory_is_measured_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedforget", "bench", "memory", "--users", "1000", "--rounds", "1", "--json"])
+    run()
+    assert json.loads(capsys.readouterr().out)["users"] == 1000
+    monkeypatch.setattr(sys, "argv", ["fedforget", "bench", "memory", "--users", "10"])
+    with pytest.raises(SystemExit):
+        run()
+    assert "at least 1000 users" in capsys.readouterr().err

@@ -31,9 +31,9 @@ class Attack:
     gamma: float = 4.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "users", tuple(self.users))
+        object.__setattr__(self, "users", tuple(_plain(user) for user in self.users))
         if not self.users:
-            raise ConfigError("The attack has no users.", "Name at least one, or draw them: Attack.by(train, 0.2).")
+            raise ConfigError("The attack has no users.", "Name at least one, or draw them: Attack.by(users, 0.2).")
         if not self.gamma > 0:
             raise ConfigError(f"gamma is {self.gamma}.", "γmax is the largest factor: above 0; 4 does clear damage.")
 
@@ -55,6 +55,11 @@ class Attack:
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for TOML."""
         return {"users": list(self.users), "gamma": self.gamma}
+
+
+def _plain(user: UserId) -> UserId:
+    """A user's id, also one from an array, as TOML can hold it."""
+    return user if isinstance(user, str) else int(user)
 
 
 class Poisoned:

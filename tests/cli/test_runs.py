@@ -13,50 +13,7 @@ import polars as pl
 import pytest
 
 import fedforget as ff
-from fedforget.cli.main import run
-
-QUICK = ["--epochs", "2", "--dim", "8", "--workers", "1"]
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A small CSV of a person's own data, with strings as ids."""
-    users, items = ff.synthetic(users=40, items=60, mean_items=12).pairs()
-    path = tmp_path / "plays.csv"
-    pl.DataFrame({"who": [f"u{u}" for u in users], "what": [f"song {i}" for i in items]}).write_csv(path)
-    return path
-
-
-class Shell:
-    """Runs the command line in this process and keeps what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: object, fails: int = 0) -> str:
-        self._monkeypatch.setattr(sys, "argv", ["fedforget", *map(str, arguments)])
-        code = 0
-        try:
-            run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        printed = self._capsys.readouterr()
-        self.errors = printed.err
-        assert code == fails, printed.err
-        return printed.out
-
-    def json(self, *arguments: object) -> dict:  # type: ignore[type-arg]
-        return json.loads(self(*arguments, "--json"))  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
-def train_arguments(table: Path, out: Path) -> list[object]:
-    return ["train", table, "--out", out, "--user-column", "who", "--item-column", "what", *QUICK]
+from tests.cli.conftest import QUICK, Shell, train_arguments
 
 
 def test_train_evaluate_recommend_on_own_data(shell: Shell, table: Path, tmp_path: Path) -> None:
@@ -67,7 +24,8 @@ def test_train_evaluate_recommend_on_own_data(shell: Shell, table: Path, tmp_pat
     evaluated = shell.json("evaluate", out)
     assert evaluated["sampled"] == trained["sampled"]
     assert evaluated["full"] == trained["full"]
-    assert {line["round"] for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines())} == {1, 2, 3}
+    metrics = (out / "trajectory-1" / "metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["round"] for line in metrics} == {1, 2, 3}
     offered = shell.json("recommend", out, "--user", "u3", "-k", 4)
     fed = ff.Federation.open(out)
     assert offered["user"] == "u3"
@@ -109,7 +67,7 @@ def test_interrupted_it_says_so_and_can_go_on(table: Path, tmp_path: Path) -> No
     arguments = [*train_arguments(table, tmp_path / "run"), "--rounds", 100_000]
     command = [sys.executable, "-m", "fedforget", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics = tmp_path / "run" / "trajectory-1" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 2):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -146,26 +104,6 @@ def test_results_per_user(shell: Shell, table: Path, tmp_path: Path, ending: str
     frame = pl.read_csv(rows) if ending == "csv" else pl.read_parquet(rows)
     assert frame.height == means["users"] == 40
     assert frame["full_ndcg"].mean() == pytest.approx(means["full"]["ndcg"])
-
-
-def test_quickstart_without_a_network_uses_made_up_data(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable(*_: object, **__: object) -> ff.Interactions:
-        raise ff.DataError("ml-100k is out of reach.", "")
-
-    real = ff.data.load
-    monkeypatch.setattr(
-        "fedforget.cli.quickstart.load",
-        lambda name, **options: unreachable() if name == "ml-100k" else real(name, **options),
-    )
-    result = shell.json("quickstart", "--out", tmp_path / "run", "--rounds", 30)
-    assert "made-up data takes its place" in shell.errors
-    assert result["data"] == "synthetic"
-    scores = {label: row["sampled"]["hr"] for label, row in result["results"].items()}
-    assert scores["untrained"] < scores["most popular"]
-    assert scores["untrained"] < scores["Fed-LightGCN"]
-    assert "Fed-LightGCN" in shell("quickstart", "--out", tmp_path / "run", "--rounds", 30)
 
 
 class TestErrors:

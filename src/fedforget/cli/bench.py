@@ -107,12 +107,12 @@ def memory(
         show.print_json(result)
         return
     table = Table(title=f"Memory with {users:,} users, {result['cohort']:,} of them a round, logs on disk")
-    for name in ("after", "held", "peak until then"):
+    for name in ("after", "held", "without mapped files", "peak until then"):
         table.add_column(name, justify="left" if name == "after" else "right")
     for point in result["points"]:
-        table.add_row(point["after"], in_bytes(point["resident_bytes"]), in_bytes(point["peak_bytes"]))
-    growth = result["growth_with_rounds_bytes"] / rounds
-    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; {growth / 1e3:+,.0f} kB for each round more"
+        table.add_row(point["after"], *(in_bytes(point[f"{kind}_bytes"]) for kind in ("resident", "allocated", "peak")))
+    growth = result["allocated_by_later_rounds"] / rounds / 1e3
+    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; each later round adds {growth:,.0f} kB"
     show.out.print(table)
 
 

@@ -44,7 +44,7 @@ def forget(
     granularity: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(GRANULARITIES)}; else row.")] = None,
     replay: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(ITEMS)} items; else fresh.")] = None,
     share: Annotated[
-        float | None, typer.Option(help="continue: more rounds, as a share of those so far; else 0.1.")
+        float | None, typer.Option(help="continue: more rounds, a share of those so far; else 0.1.")
     ] = None,
     require: Annotated[float, typer.Option(help="The share of devices that must answer, or all stays as it is.")] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,

@@ -134,15 +134,18 @@ def _parts_table(result: dict[str, Any]) -> Table:
 
 def _comparison_table(result: dict[str, Any]) -> Table:
     paper, disk = result["paper"], result["disk_bytes"]
-    table = Table(caption=f"on this disk the logs of all devices take {in_bytes(disk)}, exact embeddings included")
+    formula = f"α = {paper['alpha']:g}, β = {paper['beta']:g}, N = {paper['negatives']}"
+    table = Table(
+        caption=f"the paper's: float32, α(1 + βN) · items · participations rows, {formula}\n"
+        f"the logs of all devices on this disk: {in_bytes(disk)}"
+    )
     for name in ("a device keeps", "bytes", "of the item table"):
         table.add_column(name, justify="left" if name.startswith("a ") else "right")
-    formula = f"α = {paper['alpha']:g}, β = {paper['beta']:g}, N = {paper['negatives']}"
     mean = result["bytes_per_device"]["mean"]
     for label, size, share in (
         ("this log, everything counted", mean, result["share_of_item_table"]),
-        (f"the paper's log, item rows only: α(1 + βN)·items·rounds, {formula}", *paper["rows"].values()),
-        ("the paper's log with every other tensor (MLP) counted", *paper["with_dense"].values()),
+        ("the paper's log, item rows only", *paper["rows"].values()),
+        ("the paper's log with the MLP counted", *paper["with_dense"].values()),
         ("the item table itself", result["item_table_bytes"], 1.0),
     ):
         table.add_row(label, in_bytes(size), f"{share:.2%}")

@@ -20,6 +20,7 @@ from fedforget.experiments.recovery import Recovery
 from fedforget.experiments.report import html_report
 from fedforget.files import make_folder, write_file
 from fedforget.models import LightGCN
+from fedforget.randomness import UserId
 from fedforget.version import __version__
 
 SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
@@ -44,7 +45,7 @@ def quickstart(
     elif not as_json:
         show.notes.print(f"{out} has the result of an earlier run; remove it to run anew.", markup=False)
     run, report = out / "run", out / "report.html"
-    commands = _commands(run, data)
+    commands = _commands(run, comparison.setting["example_user"])
     write_file(report, html_report(comparison, commands).encode())
     if as_json:
         show.print_json({**comparison.to_dict(), "run": str(run), "report": str(report)})
@@ -92,7 +93,7 @@ def _setting(recovery: Recovery, data: str) -> dict[str, Any]:
         "data": data,
         "users": fed.train.n_users,
         "items": fed.train.n_items,
-        "interactions": len(fed.train),
+        "training_interactions": len(fed.train),
         "malicious": len(recovery.attack.users) / fed.train.n_users,
         "malicious_users": len(recovery.attack.users),
         "gamma": recovery.attack.gamma,
@@ -100,6 +101,7 @@ def _setting(recovery: Recovery, data: str) -> dict[str, Any]:
         "seed": fed.settings.seed,
         "model": fed.model.settings(),
         "item_table_bytes": item_table_bytes(fed),
+        "example_user": recovery.train.user_ids.tolist()[0],
         "fedforget": __version__,
     }
 
@@ -122,9 +124,12 @@ def _earlier(out: Path, data: str, rounds: int) -> Comparison | None:
     return None
 
 
-def _commands(run: Path, data: Interactions) -> list[str]:
-    user = data.user_ids.tolist()[0]
-    return [f"fedforget recommend {run} --user {user}", f"fedforget evaluate {run}", f"fedforget forget {run} --help"]
+def _commands(run: Path, user: UserId) -> list[str]:
+    return [
+        f"fedforget recommend {run} --user {user}",
+        f"fedforget evaluate {run}",
+        f"fedforget forget {run} --users {user} --dry-run",
+    ]
 
 
 def _data(folder: Path | None) -> tuple[Interactions, dict[str, Any]]:

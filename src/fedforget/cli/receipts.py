@@ -50,7 +50,9 @@ def _check_user(fed: Federation, user: UserId, salt: str, as_json: bool) -> None
     if as_json:
         show.print_json({"user": user, "found": bool(found), "request": found[0].request if found else None})
     elif found:
-        show.out.print(f"User {user} was forgotten: request {found[0].request}, finished {found[0].finished}.")
+        show.out.print(
+            f"User {user} was forgotten: request {found[0].request}, finished {found[0].finished}.", soft_wrap=True
+        )
     else:
         show.out.print(f"User {user} is in no receipt with this salt.")
     if not found:
@@ -64,12 +66,12 @@ def _list(fed: Federation, run: Path) -> None:
     if not done:
         show.out.print("Nobody was forgotten so far.")
         return
-    table = Table(title=f"Forgotten in {run}", box=box.SIMPLE, pad_edge=False, collapse_padding=True)
-    for name in ("request", "finished", "users", "method", "since", "rounds", "coverage", "seconds"):
+    table = Table(title=f"Forgotten in {run}", box=box.SIMPLE, padding=0)
+    for name in ("request", "finished", "users", "method", "since round", "rounds", "coverage", "seconds"):
         left = name in ("request", "finished", "method")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        table.add_column(name, justify="left" if left else "right", no_wrap=" " not in name and name != "finished")
     for row in done:
-        since = "–" if row.first_round is None else f"round {row.first_round}"
+        since = "–" if row.first_round is None else str(row.first_round)
         finished = row.finished[:16].replace("T", " ")
         rounds = str(row.rounds_replayed + row.rounds_added)
         table.add_row(

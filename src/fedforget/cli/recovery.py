@@ -13,7 +13,7 @@ from fedforget.experiments.ways import WAYS
 
 COLUMNS = ("", "sampled", "full", "seconds", "speed-up", "log a device")
 CAPTION = (
-    "HR@10 / NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
+    "HR@10/NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
     "of unlearning, and the speed-up over Retrain, which is also the clean reference: what the same cohorts learn "
     "without the malicious users. Log: all that a device keeps for it, and its share of the item table."
 )
@@ -34,10 +34,10 @@ def recovery_table(
             *_accuracy(row),
             f"{row['seconds']:.2f}" if row["seconds"] else "–",
             f"{row['speedup']:.1f}x" if row["speedup"] else "–",
-            f"{in_bytes(row['log_bytes_per_device'])} {row['log_share_of_item_table']:>7.1%}",
+            f"{in_bytes(row['log_bytes_per_device'])} {100 * row['log_share_of_item_table']:>5.3g}%",
         )
     return table
 
 
 def _accuracy(row: Mapping[str, Any]) -> list[str]:
-    return [f"{100 * row[kind]['hr']:.1f} / {100 * row[kind]['ndcg']:.1f}" for kind in ("sampled", "full")]
+    return [f"{100 * row[kind]['hr']:.1f}/{100 * row[kind]['ndcg']:.1f}" for kind in ("sampled", "full")]

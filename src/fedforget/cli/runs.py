@@ -99,6 +99,8 @@ def train(
             compute=compute,
             source={"name": name, "options": options, "test": test, "split_seed": seed},
         )
+    if fed.train.n_users < test_part.n_users:
+        test_part = test_part.only(fed.train.user_ids.tolist())
     check_same_catalogue(fed.train, test_part)
     attackers = () if fed.settings.attack is None else fed.settings.attack.users
     if attackers and not as_json:

@@ -29,6 +29,8 @@ COLOURS = {
     "fru-device": "#0072b2",
     "fru-logged": "#009e73",
 }
+#: Those on which white letters would be hard to read.
+PALE = ("continue", "fedremove", "fru-server")
 MARKERS = {"attacked": "X", "retrain": "s", "fru-server": "D", "fru-device": "o", "fru-logged": "^"}
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -56,8 +58,8 @@ def accuracy_by_method(comparison: Comparison) -> str:
     def draw(figure: Figure) -> None:
         for column, ((title, metric), axes) in enumerate(zip(METRICS.items(), _row(figure, len(METRICS)), strict=True)):
             values = {name: metric(outcome.accuracy) for name, outcome in comparison.outcomes.items()}
-            bars = _bars(axes, values, names=column == 0)
-            axes.bar_label(bars, fmt="%.1f", padding=-30, fontsize=10, color="white", fontweight="bold")
+            _bars(axes, values, names=column == 0)
+            _values_inside(axes, values)
             axes.set_title(title)
             if "retrain" in values:
                 axes.axvline(values["retrain"], color="#222222", linestyle=":", linewidth=1.3)
@@ -89,7 +91,7 @@ def log_by_method(comparison: Comparison) -> str:
     def draw(figure: Figure) -> None:
         (axes,) = _row(figure, 1)
         sizes = {name: outcome.log_bytes_per_device for name, outcome in comparison.outcomes.items()}
-        for place, (name, size) in enumerate(reversed(sizes.items())):
+        for place, (name, size) in enumerate(reversed(list(sizes.items()))):
             share = comparison.outcomes[name].log_share_of_item_table
             axes.plot([size], [place], "o", markersize=10, color=COLOURS[name])
             axes.annotate(
@@ -152,6 +154,15 @@ def _bars(axes: Axes, values: Mapping[str, float], *, names: bool) -> BarContain
     axes.set_yticks(range(len(shown)), [WAYS[name].label for name in shown] if names else [""] * len(shown))
     axes.tick_params(axis="y", length=0)
     return bars
+
+
+def _values_inside(axes: Axes, values: Mapping[str, float]) -> None:
+    """Each bar's value at its foot, where no line crosses it."""
+    for place, (name, value) in enumerate(reversed(list(values.items()))):
+        colour = "#111111" if name in PALE else "white"
+        axes.annotate(
+            f"{value:.1f}", (0, place), (6, 0), textcoords="offset points", va="center", color=colour, fontweight="bold"
+        )
 
 
 def _svg(draw: Callable[[Figure], None], name: str, inches: tuple[float, float]) -> str:

@@ -144,7 +144,9 @@ def _methods(names: Mapping[str, Any]) -> str:
 
 def _facts(values: Mapping[str, Any]) -> str:
     def shown(value: Any) -> str:
-        return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+        if isinstance(value, Mapping):
+            return ", ".join(f"{key} {shown(part)}" for key, part in value.items())
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
 
     rows = (
         f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{escape(shown(value))}</td></tr>"

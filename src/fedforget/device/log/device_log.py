@@ -103,8 +103,8 @@ class DeviceLog:
             if sound.all():
                 return
             warnings.warn(
-                f"{np.count_nonzero(~sound)} log entries of round {rounds[~sound].min()} or later are damaged: "
-                "the private parameters come from the entries before them.",
+                f"{np.count_nonzero(~sound)} log entries of round {rounds[~sound].min()} or later are damaged or had "
+                "no room: the private parameters come from the entries before them.",
                 RunWarning,
                 stacklevel=3,
             )
@@ -118,7 +118,14 @@ class DeviceLog:
     def copy_to(self, other: DeviceLog) -> None:
         """Let another log hold what this one does, as far as its settings keep it."""
         for round_, keys, _ in self.store.heads():
-            _, logged, _ = self.read(round_, keys)
+            _, logged, missing = self.read(round_, keys)
+            lost = keys[[place for place, reason in missing.items() if reason != NO_ENTRY]]
+            if lost.size:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RunWarning)
+                    initial = np.zeros((lost.size, logged.private.shape[1]), np.float32)
+                    private = self.private(round_, lost, initial)
+                other.append(round_, self.store.read(round_, lost), private)
             chosen = select(other.settings, logged.row_ptr, logged.lengths, logged.keys, self.seed, round_)
             entries = other.codec.encode(round_, replace(logged, kept=logged.kept & chosen))
             other.append(round_, entries, logged.private)

@@ -54,7 +54,10 @@ def packed_size(n: int) -> int:
 
 @exact
 def pack_lengths(lengths: Array, out: Bytes) -> None:
-    """Write the lengths of one update's rows, each as the nearest of the levels."""
+    """Write the lengths of one update's rows, each as the nearest of the levels.
+
+    The smallest and the largest are always the ends, so that what is read and written again stays the same.
+    """
     smallest, largest = np.float32(np.inf), np.float32(0)
     for length in lengths:
         if length > 0:
@@ -70,8 +73,11 @@ def pack_lengths(lengths: Array, out: Bytes) -> None:
         digit = 0
         if lengths[i] > 0:
             digit = 1
-            for level in range(_LEVELS - 1):
-                digit += lengths[i] >= between[level]
+            if high > low and lengths[i] == largest:
+                digit = _LEVELS
+            elif high > low and lengths[i] > smallest:
+                for level in range(_LEVELS - 1):
+                    digit += lengths[i] >= between[level]
         out[2 + i // 3] += digit * (1, 6, 36)[i % 3]
 
 

@@ -59,6 +59,6 @@ class NumberFormat:
 
 
 def _scale(largest: Array) -> Array:
-    """What 127 stands for 127 times: with so few digits that this is exact, so that rows packed again stay the same."""
+    """What one step is worth, in so few digits that 127 steps are exact: rows that are read and packed again stay."""
     bits = (largest / 127).astype("<f4").view("<u4")
     return ((bits + np.uint32(127)) & ~np.uint32(127)).view("<f4")

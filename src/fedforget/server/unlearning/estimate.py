@@ -69,7 +69,7 @@ def estimate(
             full += len(stayers)
         else:
             short += len(stayers)
-    extra = method.more_rounds(last)
+    extra = method.more_rounds(last) if first is not None else 0
     in_extra = round(extra * clients / max(last, 1))
     work = full + in_extra + short * method.training_share(epochs)
     if extra:

@@ -1,0 +1,80 @@
+"""``fedforget bench unlearn`` prints the promised JSON, and a table for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fedforget as ff
+from fedforget.benchmarks.unlearn import bench_unlearn
+from fedforget.experiments.ways import WAYS
+from tests.cli.conftest import Shell
+
+KEYS = {"seconds", "speedup", "sampled", "full", "log_bytes_per_device", "log_share_of_item_table"}
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    small = ff.synthetic(users=40, items=60, mean_items=10)
+    monkeypatch.setattr("fedforget.cli.bench.load", lambda *_, **__: small)
+    return Shell(monkeypatch, capsys)
+
+
+def test_the_promised_shape(shell: Shell) -> None:
+    result = shell.json("bench", "unlearn", "--quick", "--rounds", 3)
+    assert set(result["models"]) == {"lightgcn"}
+    methods = result["models"]["lightgcn"]["methods"]
+    assert set(methods) == {
+        "retrain", "fru-server", "fru-device", "fru-logged", "fedremove", "continue", "attacked",
+    }  # fmt: skip
+    for row in methods.values():
+        assert set(row) == KEYS
+        assert set(row["sampled"]) == {"hr", "ndcg"}
+        assert set(row["full"]) == {"hr", "ndcg", "recall"}
+    assert methods["attacked"]["speedup"] is None
+    assert methods["retrain"]["speedup"] == 1
+    assert result["settings"]["rounds"] == 3
+    assert result["machine"]["cores"] >= 1
+    assert "lightgcn: Retrain" in shell.errors
+
+
+def test_people_get_a_table_of_what_they_chose(shell: Shell) -> None:
+    shown = shell("bench", "unlearn", "--models", "mf", "--rounds", 2, "--methods", "fru-device,retrain")
+    assert "mf on ml-100k, 2 rounds" in shown
+    assert "FRU, device" in shown
+    assert "FedRemove" not in shown
+
+
+def test_several_models_and_whole_updates(tmp_path: Path) -> None:
+    data = ff.synthetic(users=30, items=40, mean_items=8)
+    result = bench_unlearn(
+        data,
+        ["mf", "ncf"],
+        rounds=2,
+        ways=["fedremove", "attacked"],
+        training=ff.LocalTraining(epochs=1),
+        work=tmp_path,
+    )
+    assert list(result["models"]) == ["mf", "ncf"]
+    assert all(set(row["methods"]) == {"fedremove", "attacked"} for row in result["models"].values())
+    assert all(row["methods"]["fedremove"]["speedup"] is None for row in result["models"].values())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--models", "lightgnc"], "Did you mean 'lightgcn'?"),
+        (["--methods", "fru"], "Unknown method 'fru'"),
+        (["--methods", ","], f"Choose from {', '.join(WAYS)[:20]}"),
+        (["--malicious", "1.5"], "share of malicious users is 1.5"),
+        (["--gamma", "0"], "gamma is 0"),
+        (["--rounds", "0"], "rounds is 0"),
+        (["--repeats", "0"], "repeats is 0"),
+        (["--work", "nowhere"], "work folder nowhere is not there"),
+    ],
+)
+def test_errors_are_named(shell: Shell, arguments: list[str], said: str) -> None:
+    assert shell("bench", "unlearn", "--quick", "--methods", "continue", *arguments, fails=1) == ""
+    assert said in shell.errors

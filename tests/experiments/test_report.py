@@ -1,0 +1,99 @@
+"""The report stands by itself and shows every method."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from fedforget.experiments import plots
+from fedforget.experiments.comparison import Comparison
+from fedforget.experiments.outcome import Accuracy, Outcome
+from fedforget.experiments.report import html_report
+from fedforget.experiments.ways import WAYS
+
+ACCURACY = Accuracy({"hr": 0.7, "ndcg": 0.44}, {"hr": 0.86, "ndcg": 0.31, "recall": 0.17})
+SETTING = {
+    "data": "<made & up>", "users": 50, "malicious": 0.2, "malicious_users": 10, "rounds": 4,
+    "model": {"name": "lightgcn", "dim": 8}, "item_table_bytes": 2000,
+}  # fmt: skip
+
+
+def made() -> Comparison:
+    outcome = Outcome(2.0, 3.5, ACCURACY, 700.0, 0.35, curve=[(2, ACCURACY), (4, ACCURACY)])
+    outcomes = {name: replace(outcome, curve=() if name == "continue" else outcome.curve) for name in WAYS}
+    outcomes["attacked"] = replace(outcome, seconds=0.0, speedup=None)
+    return Comparison(SETTING, {"cores": 2}, outcomes, ACCURACY)
+
+
+class Page(HTMLParser):
+    """Collects tags, what they would load, and ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "data", "action") and value:
+                self.loads.append(value)
+            if name == "id" and value:
+                self.ids.append(value)
+
+
+def test_the_page_needs_nothing_but_itself() -> None:
+    text = html_report(made(), ["fedforget evaluate runs/<x>"])
+    page = Page(text)
+    assert page.tags.count("svg") == 4
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert all(load.startswith("#") for load in page.loads)
+    assert {load[1:] for load in page.loads} <= set(page.ids)
+    assert not re.search(r"https?://|@import|url\((?!#)", text)
+
+
+def test_every_method_has_a_row_and_a_sentence() -> None:
+    text = html_report(made())
+    rows = re.findall(r"<tr.*?</tr>", text)
+    for way in WAYS.values():
+        assert sum(f"{way.label}</td>" in row for row in rows) == 1
+        assert way.about.split(":")[0].replace("'", "&#x27;") in text
+    assert "3.5x" in text
+    assert "700 B" in text
+    assert "35.0%" in text
+
+
+def test_names_are_shown_as_they_are() -> None:
+    text = html_report(made(), ["fedforget evaluate runs/<x>"])
+    assert "&lt;made &amp; up&gt;" in text
+    assert "runs/&lt;x&gt;" in text
+    assert "<made" not in text
+
+
+def test_fewer_methods_are_fine() -> None:
+    some = {name: outcome for name, outcome in made().outcomes.items() if name in ("attacked", "continue")}
+    assert html_report(replace(made(), outcomes=some)).count("<svg") == 4
+
+
+def test_a_comparison_survives_its_file() -> None:
+    comparison = made()
+    again = Comparison.from_json(comparison.to_json())
+    assert again.to_dict() == comparison.to_dict()
+    assert html_report(again) == html_report(comparison)
+
+
+@pytest.mark.parametrize(("size", "shown"), [(40, "40 B"), (2795, "2.8 kB"), (34e6, "34.0 MB")])
+def test_sizes_are_readable(size: float, shown: str) -> None:
+    assert plots.in_bytes(size) == shown
+
+
+def test_matplotlib_is_loaded_only_to_draw() -> None:
+    code = "import sys, fedforget.cli.main; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
