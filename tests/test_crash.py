@@ -23,14 +23,24 @@ PLACES = [
     ("fedforget.server.history", "", "write_file"),
     ("fedforget.server.history", "History", "commit"),
     ("fedforget.server.history", "History", "_thin"),
-    ("fedforget.device.log.sqlite", "SqliteLog", "append"),
+    ("fedforget.device.log.packed", "", "write_file"),
+    ("fedforget.device.log.packed", "PackedStore", "append"),
+    ("fedforget.device.log.private", "PrivateFile", "put"),
+    ("fedforget.device.log.private", "PrivateFile", "_add"),
     ("fedforget.server.metrics", "MetricsFile", "append"),
     ("fedforget.settings", "Settings", "save"),
     ("pathlib", "Path", "replace"),
 ]
+#: The same where each device has a SQLite file of its own.
+PLACES_OF_ONE_DEVICE = [
+    ("fedforget.device.log.sqlite", "SqliteStore", "append"),
+    ("fedforget.device.log.sqlite", "SqliteStore", "_change"),
+    ("fedforget.device.log.sqlite", "SqliteStore", "_create"),
+]
 #: The steps by which an interrupted run is made sound again.
 REPAIRS = [
-    ("fedforget.device.log.sqlite", "SqliteLog", "roll_back"),
+    ("fedforget.device.log.packed", "PackedStore", "roll_back"),
+    ("fedforget.device.log.private", "PrivateFile", "roll_back"),
     ("fedforget.server.history", "History", "forget_after"),
     ("fedforget.server.metrics", "MetricsFile", "drop_after"),
 ]
@@ -39,18 +49,19 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.test_crash"])
 
 
-def build(path: Path | None) -> ff.Federation:
+def build(path: Path | None, store: str = "packed") -> ff.Federation:
     return ff.Federation(
         ff.synthetic(users=50, items=60, mean_items=12, seed=2), ff.LightGCN(dim=8), seed=3, path=path,
         training=ff.LocalTraining(epochs=2, batch=16), protocol=ff.Protocol(fraction=0.2, snapshot_every=3),
+        log=ff.Log(store=store),
     )  # fmt: skip
 
 
-def train(run: Path) -> None:
-    build(run).fit(rounds=ROUNDS)
+def train(run: Path, store: str = "packed") -> None:
+    build(run, store).fit(rounds=ROUNDS)
 
 
-def train_and_die(run: Path, module: str, owner: str, name: str, when: str, n: int) -> None:
+def train_and_die(run: Path, module: str, owner: str, name: str, when: str, n: int, store: str = "packed") -> None:
     """Train, but be killed right before or after the n-th call of a function."""
     holder: Any = importlib.import_module(module)
     holder = getattr(holder, owner) if owner else holder
@@ -68,7 +79,7 @@ def train_and_die(run: Path, module: str, owner: str, name: str, when: str, n: i
         return result
 
     setattr(holder, name, dying)
-    train(run)
+    train(run, store)
 
 
 def train_on_a_full_disk(run: Path, limit: int, answer: Any) -> None:
@@ -86,21 +97,21 @@ def unbroken() -> ff.Federation:
     return build(None).fit(rounds=ROUNDS)
 
 
-def check_equal(run: Path, unbroken: ff.Federation) -> None:
-    resumed = build(run).fit(rounds=ROUNDS)
+def check_equal(run: Path, unbroken: ff.Federation, store: str = "packed") -> None:
+    resumed = build(run, store).fit(rounds=ROUNDS)
     assert resumed.rounds == ROUNDS
     assert resumed.public.digest == unbroken.public.digest
     for user in resumed.train.user_ids.tolist():
         np.testing.assert_array_equal(resumed.devices.private(user), unbroken.devices.private(user))
-    kept = sorted(path.name for path in (run / "snapshots").iterdir())
+    kept = sorted(path.name for path in (run / "trajectory-1" / "snapshots").iterdir())
     assert kept == [f"{round_:06d}.safetensors" for round_ in (0, 3, 6, 9, 12)]
-    lines = (run / "metrics.jsonl").read_text().splitlines()
+    lines = (run / "trajectory-1" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == ROUNDS
     resumed.close()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("module", "owner", "name"), PLACES, ids=[place[2] for place in PLACES])
+@pytest.mark.parametrize(("module", "owner", "name"), PLACES, ids=[".".join(place) for place in PLACES])
 def test_killed_around_each_write(
     module: str, owner: str, name: str, when: str, tmp_path: Path, unbroken: ff.Federation
 ) -> None:
@@ -114,7 +125,23 @@ def test_killed_around_each_write(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("module", "owner", "name"), REPAIRS, ids=[place[2] for place in REPAIRS])
+@pytest.mark.parametrize(
+    ("module", "owner", "name"), PLACES_OF_ONE_DEVICE, ids=[place[2] for place in PLACES_OF_ONE_DEVICE]
+)
+def test_killed_around_each_write_to_the_file_of_one_device(
+    module: str, owner: str, name: str, when: str, tmp_path: Path, unbroken: ff.Federation
+) -> None:
+    for n in (2, 7):
+        run = tmp_path / str(n)
+        process = processes.Process(target=train_and_die, args=(run, module, owner, name, when, n, "sqlite"))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        check_equal(run, unbroken, "sqlite")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("module", "owner", "name"), REPAIRS, ids=[".".join(place) for place in REPAIRS])
 def test_killed_while_recovering_from_a_kill(
     module: str, owner: str, name: str, when: str, tmp_path: Path, unbroken: ff.Federation
 ) -> None:

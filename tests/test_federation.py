@@ -67,10 +67,10 @@ def test_late_joiners_take_no_part_before_their_round(board: ff.Interactions) ->
     fed = build(board, joins=late, protocol=ff.Protocol(fraction=1.0))
     start = {user: fed.devices.private(user).copy() for user in range(60)}
     fed.fit(rounds=3)
-    assert set(fed.last_cohort()) == set(range(1, 60, 2))
+    assert set(fed.cohort(3)) == set(range(1, 60, 2))
     assert all(np.array_equal(fed.devices.private(user), start[user]) for user in late)
     fed.fit(rounds=4)
-    assert set(fed.last_cohort()) == set(range(60))
+    assert set(fed.cohort(4)) == set(range(60))
     assert not any(np.array_equal(fed.devices.private(user), start[user]) for user in late)
 
 
@@ -89,7 +89,7 @@ def test_stopped_and_reopened_equals_unbroken(board: ff.Interactions, model: ff.
 def test_a_missing_last_snapshot_goes_on_from_the_one_before(board: ff.Interactions, tmp_path: Path) -> None:
     unbroken = build(board).fit(rounds=5)
     build(board, path=tmp_path / "run").fit(rounds=4).close()
-    (tmp_path / "run" / "snapshots" / "000004.safetensors").unlink()
+    (tmp_path / "run" / "trajectory-1" / "snapshots" / "000004.safetensors").unlink()
     with pytest.warns(RunWarning, match="taken up at round 3"):
         resumed = build(board, path=tmp_path / "run")
     assert resumed.rounds == 3
@@ -99,14 +99,15 @@ def test_a_missing_last_snapshot_goes_on_from_the_one_before(board: ff.Interacti
 
 
 def test_a_lost_end_of_the_device_log_goes_on_from_what_is_left(board: ff.Interactions, tmp_path: Path) -> None:
-    """As after a power cut, when the two databases need not end at the same round."""
+    """As after a power cut, when history and log need not end at the same round."""
     unbroken = build(board).fit(rounds=5)
     run = tmp_path / "run"
     build(board, path=run).fit(rounds=3).close()
-    shutil.copytree(run / "devices", tmp_path / "older")
+    devices = run / "trajectory-1" / "devices"
+    shutil.copytree(devices, tmp_path / "older")
     build(board, path=run).fit(rounds=5).close()
-    shutil.rmtree(run / "devices")
-    shutil.copytree(tmp_path / "older", run / "devices")
+    shutil.rmtree(devices)
+    shutil.copytree(tmp_path / "older", devices)
     with pytest.warns(RunWarning, match="the log of its devices at 3"):
         resumed = build(board, path=run)
     assert resumed.rounds == 3
@@ -119,10 +120,11 @@ def test_metrics_have_one_line_a_round_whatever_happened(board: ff.Interactions,
     run = tmp_path / "run"
     train, test = board.split()
     build(train, path=run).fit(rounds=3, test=test, evaluate_every=2).close()
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text("\n".join(lines[:1]) + '\n{"round": 3, "lo')
+    metrics = run / "trajectory-1" / "metrics.jsonl"
+    lines = metrics.read_text().splitlines()
+    metrics.write_text("\n".join(lines[:1]) + '\n{"round": 3, "lo')
     build(train, path=run).fit(rounds=4, test=test, evaluate_every=2).close()
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     trained = [row for row in rows if "loss" in row]
     assert sorted(row["round"] for row in trained) == [1, 2, 3, 4]
     assert all(row["loss"] > 0 and row["clients"] == 18 and row["seconds"] > 0 for row in trained)
@@ -178,7 +180,7 @@ class TestRefused:
     def test_a_folder_of_another_version(self, board: ff.Interactions, tmp_path: Path) -> None:
         build(board, path=tmp_path / "run").close()
         config = tmp_path / "run" / "config.toml"
-        config.write_text(config.read_text().replace("format = 1", "format = 99"))
+        config.write_text(config.read_text().replace("format = 2", "format = 99"))
         with pytest.raises(ff.RunError, match="format 99"):
             ff.Federation.open(tmp_path / "run", board)
 
@@ -229,6 +231,12 @@ class TestRefused:
             lambda: ff.Protocol(fraction=1.5),
             lambda: ff.Protocol(aggregation="median"),
             lambda: ff.Protocol(snapshot_every=0),
+            lambda: ff.Log("float64"),
+            lambda: ff.Log(selection="best"),
+            lambda: ff.Log(alpha=0),
+            lambda: ff.Log(quota=-1),
+            lambda: ff.Log(when_full="newest"),
+            lambda: ff.Log(store="cloud"),
         ],
     )
     def test_senseless_settings(self, make: Callable[[], object]) -> None:
@@ -249,7 +257,7 @@ class TestRefused:
 def test_rounds_in_which_nobody_took_part_survive_a_restart(board: ff.Interactions, tmp_path: Path) -> None:
     late = dict.fromkeys(range(60), 3)
     fed = build(board, joins=late, path=tmp_path / "run").fit(rounds=2)
-    assert fed.last_cohort() == []
+    assert fed.cohort(1) == fed.cohort(2) == []
     fed.close()
     resumed = build(board, joins=late, path=tmp_path / "run")
     assert resumed.rounds == 2
@@ -264,13 +272,13 @@ class TestStatesThatMustNotMix:
         run = tmp_path / "run"
         fed = build(board, path=run).fit(rounds=3)
         fed.devices.train(4, fed.public, [1, 2], 1)
-        stray = run / "snapshots" / "000004.safetensors"
+        stray = run / "trajectory-1" / "snapshots" / "000004.safetensors"
         stray.write_bytes(fed.public.to_bytes())
         reader = ff.Federation.open(run, board)
         assert reader.rounds == 3
         assert reader.public.digest == fed.public.digest
         assert stray.exists()
-        assert fed._run.log.last_round() == 4
+        assert fed._run.current.log.last_round() == 4
 
     def test_a_second_object_goes_on_from_what_the_first_did(self, board: ff.Interactions, tmp_path: Path) -> None:
         unbroken = build(board).fit(rounds=6)
@@ -291,7 +299,7 @@ class TestStatesThatMustNotMix:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(fed._run.history, "commit", interrupt)
+            patch.setattr(fed.history, "commit", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 fed.fit(rounds=4)
         assert fed.rounds == 2
@@ -299,16 +307,16 @@ class TestStatesThatMustNotMix:
 
     def test_a_round_asked_for_again_gives_the_same_answer(self, board: ff.Interactions) -> None:
         fed = build(board).fit(rounds=2)
-        first, _ = fed.devices.train(3, fed.public, [4, 7], 2)
-        again, _ = fed.devices.train(3, fed.public, [4, 7], 2)
-        np.testing.assert_array_equal(first.rows, again.rows)
+        first, again = (fed.devices.train(3, fed.public, [4, 7], 2) for _ in range(2))
+        assert first.updates.users == [4, 7]
+        np.testing.assert_array_equal(first.updates.rows, again.updates.rows)
 
     @pytest.mark.parametrize("lost", ["devices", "history.sqlite", "snapshots"])
     def test_half_a_run_is_reported_and_never_mixed(self, board: ff.Interactions, tmp_path: Path, lost: str) -> None:
         unbroken = build(board).fit(rounds=5)
         run = tmp_path / "run"
         build(board, path=run).fit(rounds=4).close()
-        gone = run / lost
+        gone = run / "trajectory-1" / lost
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
         if lost == "snapshots":
             with pytest.raises(ff.RunError, match="no snapshot"):
@@ -326,9 +334,9 @@ class TestStatesThatMustNotMix:
         before = fed.devices.private(3).copy()
         public = fed.public.copy()
         public.items[:] = np.nan
-        updates, failures = fed.devices.train(1, public, [3], 1)
-        assert len(updates) == 0
-        assert failures == {3: DIVERGED}
+        answers = fed.devices.train(1, public, [3], 1)
+        assert len(answers.updates) == 0
+        assert answers.failures == {3: DIVERGED}
         np.testing.assert_array_equal(fed.devices.private(3), before)
 
     def test_evaluation_on_training_items_is_refused(self, board: ff.Interactions) -> None:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedforget.attacks import Attack
+from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS, STORES, Log
 from fedforget.device.sampling import KINDS, Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, RunError
@@ -32,6 +34,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=5,
 )
+USERS = st.integers(0, 2**63 - 1) | TEXT
 ANY = st.builds(
     Settings,
     model=MODELS,
@@ -40,7 +43,19 @@ ANY = st.builds(
     protocol=st.builds(Protocol, SHARES, st.sampled_from(RULES), SIZES),
     seed=st.integers(0, 2**63 - 1),
     data=st.dictionaries(TEXT, VALUES, max_size=4),
-    joins=st.dictionaries(st.integers(0, 2**63 - 1) | TEXT, st.integers(1, 500), max_size=4),
+    joins=st.dictionaries(USERS, st.integers(1, 500), max_size=4),
+    log=st.builds(
+        Log,
+        st.sampled_from(ENCODINGS),
+        st.sampled_from(SELECTIONS),
+        SHARES,
+        st.integers(0, 10**9),
+        st.sampled_from(POLICIES),
+        st.sampled_from(STORES),
+    ),
+    attack=st.none() | st.builds(Attack, st.lists(USERS, min_size=1, max_size=3), SHARES),
+    id=st.text("0123456789abcdef", min_size=16, max_size=16),
+    trajectory=st.integers(1, 99),
 )
 
 
@@ -63,9 +78,9 @@ def test_settings_survive_their_file(settings):
 
 
 def test_numbers_as_they_come_out_of_an_array_are_written_as_numbers(tmp_path):
-    settings = Settings(MF(), seed=np.int64(3), joins={np.int64(5): np.int64(2)})
+    settings = Settings(MF(), seed=np.int64(3), joins={np.int64(5): np.int64(2)}, id="a")
     settings.save(tmp_path / "config.toml")
-    assert Settings.load(tmp_path / "config.toml") == Settings(MF(), seed=3, joins={5: 2})
+    assert Settings.load(tmp_path / "config.toml") == Settings(MF(), seed=3, joins={5: 2}, id="a")
 
 
 @given(ANY, ANY)
@@ -85,6 +100,8 @@ def test_settings_without_a_difference_are_equal_and_the_other_way_round(one, ot
         ({"protocol": Protocol(aggregation="touched")}, "protocol.aggregation is 'mean' there, 'touched' here"),
         ({"data": {"digest": "abc"}}, "data.digest is None there, 'abc' here"),
         ({"joins": {5: 3}}, "joins is [] there, [{'user': 5, 'round': 3}] here"),
+        ({"log": Log("int8")}, "log.encoding is 'lengths' there, 'int8' here"),
+        ({"attack": Attack([5])}, "attack is None there, {'users': [5], 'gamma': 4.0} here"),
     ],
 )
 def test_the_first_difference_has_a_name_and_both_values(change, expected):
@@ -120,10 +137,10 @@ def test_a_garbled_config_is_refused_by_name(config, content):
         Settings.load(config)
 
 
-@pytest.mark.parametrize(("content", "found"), [("format = 2", "2"), ("", "None"), ("format = 'one'", "'one'")])
+@pytest.mark.parametrize(("content", "found"), [("format = 1", "1"), ("", "None"), ("format = 'one'", "'one'")])
 def test_a_config_of_another_format_is_refused_with_both_numbers(config, content, found):
     config.write_text(content)
-    with pytest.raises(RunError, match=rf"config\.toml has format {found}; .* reads format 1"):
+    with pytest.raises(RunError, match=rf"config\.toml has format {found}; .* reads format 2"):
         Settings.load(config)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedforget.attacks import Attack, Poisoned
-from fedforget.data import Interactions, load
+from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
 from fedforget.device.log.settings import Log
@@ -22,6 +22,7 @@ from fedforget.forgetting import Erasure
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId
+from fedforget.reopening import load_parts, members_only
 from fedforget.request import Request
 from fedforget.run import Run
 from fedforget.server.clients import Clients
@@ -31,7 +32,7 @@ from fedforget.server.rounds import Protocol, run_rounds
 from fedforget.server.unlearning import FRU, Method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
-from fedforget.settings import Settings, read_config
+from fedforget.settings import Settings
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -328,35 +329,3 @@ class Federation:
                 f"A request to forget {len(request.users)} users ({request.id}) was interrupted and is not finished.",
                 "Finish it first: forget the same users again, or `fedforget forget RUN --resume` (or `--abandon`).",
             )
-
-
-def members_only(path: Path, data: Interactions) -> Interactions:
-    """The data of those who are still members of a run: whoever was forgotten is left out."""
-    config = path / "config.toml"
-    values = read_config(config) if config.exists() else {}
-    if not values or values.get("data", {}).get("digest") == data.digest:
-        return data
-    members = History.members_in(path / f"trajectory-{values['trajectory']}")
-    known = set(data.user_ids.tolist())
-    return data.only(members) if members and known.issuperset(members) and len(known) > len(members) else data
-
-
-def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
-    """The training and test parts of a run whose data came from a named set or a file."""
-    source = read_config(Path(path) / "config.toml").get("data", {})
-    if "name" not in source:
-        raise RunError(
-            "The run's data was passed in from Python, so it cannot be loaded again.",
-            "Open it from Python: Federation.open(path, train).",
-        )
-    data = load(source["name"], folder=folder, **source.get("options", {}))
-    train, test = data.split(source.get("test", 0.2), source.get("split_seed", 0))
-    members = members_only(Path(path), train)
-    if members.n_users < train.n_users:
-        train, test = members, test.only(members.user_ids.tolist())
-    if train.digest != source.get("digest"):
-        raise RunError(
-            f"The data of {source['name']!r} is not what this run was trained on.",
-            "Restore the original file, or start a new run in another folder.",
-        )
-    return train, test

@@ -23,7 +23,8 @@ def public_after(round_: int) -> Public:
 
 
 def record_of(round_: int) -> RoundRecord:
-    return RoundRecord(round_, [1, 2, "1"], 1 / (round_ + 1), 0.5 * round_, {9: "timed out", "Zoë": "away"})
+    failures = {9: "timed out", "Zoë": "away"}
+    return RoundRecord(round_, [1, 2, "1"], 1 / (round_ + 1), 0.5 * round_, failures, 0.25 * round_, 100 * round_)
 
 
 def commit(history: History, *rounds: int) -> None:
@@ -73,6 +74,7 @@ def test_what_is_committed_comes_back(history):
         assert len(found.participants) == 3
         assert found.failures == expected.failures
         assert (found.round, found.loss, found.seconds) == (round_, expected.loss, expected.seconds)
+        assert (found.training, found.sent) == (0.25 * round_, 100 * round_)
         assert history.snapshot(round_).digest == public_after(round_).digest
         assert history.snapshot(round_).layout == LAYOUT
 
@@ -172,7 +174,7 @@ def test_a_snapshot_that_was_cut_short_is_refused_by_name(run):
 def test_the_snapshot_of_another_round_or_model_is_not_taken_for_the_right_one(run):
     history = History(run, LAYOUT)
     shutil.copy(snapshot_file(run, 1), snapshot_file(run, 2))
-    with pytest.raises(RunError, match=r"000002\.safetensors is damaged.*digest"):
+    with pytest.raises(RunError, match=r"000002\.safetensors is damaged.*checksum"):
         history.snapshot(2)
     history.close()
     other = History(run, Layout({"something.else": (5,)}))
@@ -205,7 +207,7 @@ def test_a_folder_of_another_format_is_refused_with_both_numbers(run):
     db.execute("UPDATE meta SET value = '99' WHERE name = 'format'")
     db.commit()
     db.close()
-    with pytest.raises(RunError, match=r"history\.sqlite has format 99; .* reads format 1"):
+    with pytest.raises(RunError, match=r"history\.sqlite has format 99; .* reads format 2"):
         History(run, LAYOUT)
 
 

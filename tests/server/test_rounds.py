@@ -10,11 +10,10 @@ import pytest
 
 from fedforget.errors import ConfigError
 from fedforget.models import Public
-from fedforget.server.clients import Answers
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Protocol, accepted, run_round, run_rounds
-from fedforget.updates import Updates
+from fedforget.updates import Answers, Updates
 from tests.server.made_updates import DENSE, public_part, updates_of
 
 USERS = ["ann", "bob", "cid", "dee"]
@@ -42,14 +41,14 @@ def ones(users: list) -> Updates:
 
 
 def run(answer, protocol=EVERYONE, public=None) -> tuple[Public, RoundRecord]:
-    return run_round(4, public or public_part(), FakeClients(answer), Roster(USERS), protocol, epochs=3, seed=0)
+    return run_round(4, public or public_part(), FakeClients(answer), USERS, protocol, epochs=3)
 
 
 def test_a_round_asks_its_cohort_and_adds_the_mean_of_what_comes_back():
     clients = FakeClients(lambda users: Answers(ones(users)))
     before = public_part(0.25)
-    public, record = run_round(4, before, clients, Roster(USERS), Protocol(0.5), epochs=3, seed=7)
-    cohort = Roster(USERS).cohort(4, 0.5, 7)
+    cohort = ["bob", "dee"]
+    public, record = run_round(4, before, clients, cohort, EVERYONE, epochs=3)
     assert [(round_, users, epochs) for round_, _, users, epochs in clients.asked] == [(4, cohort, 3)]
     assert clients.asked[0][1] is before
     assert public.items[0].tolist() == [1.25, 1.25]
@@ -132,9 +131,9 @@ def test_updates_whose_parts_do_not_fit_leave_the_model_as_it_was(change):
     assert record.failures == dict.fromkeys(USERS, "the update does not have the shape of the model")
 
 
-def test_an_empty_roster_has_rounds_without_anyone():
+def test_an_empty_cohort_has_a_round_without_anyone():
     public, record = run_round(
-        1, public_part(), FakeClients(lambda users: Answers(ones(users))), Roster([]), EVERYONE, epochs=1, seed=0
+        1, public_part(), FakeClients(lambda users: Answers(ones(users))), [], EVERYONE, epochs=1
     )
     assert public.digest == public_part().digest
     assert (record.participants, record.loss) == ([], None)
@@ -166,6 +165,29 @@ def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_tol
     assert [float(history.snapshot(round_).items[0, 0]) for round_ in range(4)] == [0, 1, 2, 3]
     assert history.record(3).participants == USERS
     history.close()
+
+
+def test_the_cohort_of_a_round_is_drawn_from_the_roster_unless_it_is_named():
+    public = public_part()
+    history = History(None, public.layout)
+    history.commit(RoundRecord(0, [], None, 0.0), public)
+    clients, roster = FakeClients(lambda users: Answers(ones(users))), Roster(USERS)
+    run_rounds(
+        3, public, history, clients, roster, Protocol(0.5), epochs=3, seed=7, on_round=lambda *_: None,
+        cohorts={2: ["cid"]},
+    )  # fmt: skip
+    drawn = {round_: roster.cohort(round_, 0.5, 7) for round_ in (1, 3)}
+    assert [len(users) for users in drawn.values()] == [2, 2]
+    asked = [(round_, users, epochs) for round_, _, users, epochs in clients.asked]
+    assert asked == [(1, drawn[1], 3), (2, ["cid"], 3), (3, drawn[3], 3)]
+    assert [history.record(round_).participants for round_ in (1, 2, 3)] == [drawn[1], ["cid"], drawn[3]]
+    history.close()
+
+
+def test_a_record_has_the_training_seconds_and_the_bytes_that_were_sent():
+    _, record = run(lambda users: Answers(ones(users[:2]), seconds=0.25))
+    assert record.training == 0.25
+    assert record.sent == 2 * (4 + 2 * 4 + 3 * 4)  # an item number, a row of two and three dense numbers each
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from fedforget.device.training import TRAINERS, LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
 from fedforget.evaluation.ranking import check_same_catalogue
-from fedforget.federation import Federation, load_parts, members_only
+from fedforget.federation import Federation
 from fedforget.models import MODELS, build_model
 from fedforget.randomness import UserId
+from fedforget.reopening import load_parts, members_only
 from fedforget.server.aggregate import RULES
 from fedforget.server.rounds import Protocol
 

@@ -32,8 +32,8 @@ class Recovery:
     ``ways`` are names of ``WAYS``. Each gets its own copy, with the log that one would keep for it in practice, on the
     same disk. What is spent is removed at the end, by ``close``: some file systems make new files many times slower
     for a while after thousands were deleted, which would count against whoever comes next. The log of ``before``, the
-    attacked federation, is whole only if a way needs whole updates (on MovieLens-100k NCF's are 34 MB a round); ``slim``
-    is the same federation with lengths only.
+    attacked federation, is whole only if a way needs whole updates (on MovieLens-100k NCF's are 34 MB a round);
+    ``slim`` is the same federation with lengths only.
     """
 
     def __init__(

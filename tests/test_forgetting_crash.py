@@ -1,0 +1,337 @@
+"""Killed at any point of a replay: the old model or the new, never a mix, and the same request completes it."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedforget as ff
+from fedforget.randomness import UserId
+from tests.small_federations import Traces, assert_same_state, contents, first_in, named, privates, trained
+
+DATA = named()
+ROUNDS, FIRST = 8, 3
+METHODS = {
+    "fru": ff.FRU(0.4),
+    "server": ff.FRU(0.4, calibration="server"),
+    "retrain": ff.Retrain(),
+    "continue": ff.Continue(0.5),
+}
+#: The functions through which an erasure goes, and at which of their calls to be killed: module, owner, name, calls.
+PLACES = [
+    ("fedforget.request", "Request", "save", [1]),
+    ("fedforget.server.history", "History", "branch", [1]),
+    ("fedforget.device.log.packed", "PackedStore", "branch", [1]),
+    ("pathlib", "Path", "rename", [1]),
+    ("fedforget.device.log.packed", "PackedStore", "set_exact", [1, 2]),
+    ("fedforget.device.log.packed", "PackedStore", "append", [1, 4]),
+    ("fedforget.server.history", "", "write_file", [1, 3]),
+    ("fedforget.server.history", "History", "commit", [1, 4, 6]),
+    ("fedforget.server.metrics", "MetricsFile", "append", [1, 5, 8]),
+    ("fedforget.server.history", "History", "add_receipt", [1]),
+    ("fedforget.settings", "Settings", "save", [1]),
+    ("fedforget.run", "", "write_file", [1]),
+    ("shutil", "", "rmtree", [1, 2]),
+    ("os", "", "rmdir", [1, 2]),
+    ("pathlib", "Path", "replace", [2, 7]),
+]
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.test_forgetting_crash", "tests.test_crash"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trained run to be copied, who is to be forgotten, and what comes out if nothing breaks."""
+
+    base: Path
+    leavers: list[UserId]
+    method: ff.Method
+    traces: Traces
+    old: ff.Federation
+    unbroken: ff.Federation
+    receipt: ff.Receipt
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds that an erasure goes through."""
+        receipt = self.receipt
+        return list(range(ROUNDS - receipt.rounds_replayed + 1, ROUNDS + receipt.rounds_added + 1))
+
+
+def prepare(folder: Path, method: ff.Method, store: str = "packed", snapshot_every: int = 1) -> Case:
+    encoding = "float32" if method.needs_whole_updates() else "lengths"
+    settings: dict[str, Any] = {
+        "train": DATA, "log": ff.Log(encoding, store=store),
+        "protocol": ff.Protocol(fraction=0.25, snapshot_every=snapshot_every),
+    }  # fmt: skip
+    old, base = trained(rounds=ROUNDS, **settings), trained(folder / "base", rounds=0, **settings)
+    leavers = first_in(old, FIRST, 2)
+    traces = Traces(leavers)
+    base.fit(rounds=ROUNDS, on_round=lambda record: traces.gather(base))
+    base.close()
+    unbroken = trained(rounds=ROUNDS, **settings)
+    receipt = unbroken.forget(leavers, method)
+    return Case(folder / "base", leavers, method, traces, old, unbroken, receipt)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
+    made: dict[tuple[Any, ...], Case] = {}
+
+    def make(method: str = "fru", *settings: Any) -> Case:
+        if (method, *settings) not in made:
+            made[method, *settings] = prepare(tmp_path_factory.mktemp(method), METHODS[method], *settings)
+        return made[method, *settings]
+
+    return make
+
+
+def copied(case: Case, run: Path) -> Path:
+    shutil.copytree(case.base, run)
+    return run
+
+
+def forget(run: Path, leavers: list[UserId], method: ff.Method) -> None:
+    ff.Federation.open(run, DATA).forget(leavers, method)
+
+
+def abandon(run: Path, *_: object) -> None:
+    ff.Federation.open(run, DATA).abandon_forgetting()
+
+
+def dying(act: Any, args: tuple[Any, ...], module: str, owner: str, name: str, when: str, n: int) -> None:
+    """Act, but be killed right before or after the n-th call of a function."""
+    holder: Any = importlib.import_module(module)
+    holder = getattr(holder, owner) if owner else holder
+    original: Callable[..., object] = getattr(holder, name)
+    calls = 0
+
+    def deadly(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == n and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if calls == n:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, deadly)
+    act(*args)
+
+
+def kill(run: Path, case: Case, *place: object, act: Any = forget) -> None:
+    process = processes.Process(target=dying, args=(act, (run, case.leavers, case.method), *place))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def rounds_done(run: Path, case: Case) -> int:
+    """How many of the rounds of the erasure are finished in the new trajectory."""
+    path = run / "trajectory-2" / "history.sqlite"
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as db:
+        (last,) = db.execute("SELECT MAX(round) FROM round").fetchone()
+    return sum(round_ <= last for round_ in case.rounds)
+
+
+def committed(run: Path) -> bool:
+    return "trajectory = 2" in (run / "config.toml").read_text()
+
+
+def check_recovery(run: Path, case: Case) -> None:
+    """Whatever a kill left: the old model with the request waiting, or the new one complete; then the same result."""
+    done = rounds_done(run, case)
+    if committed(run):
+        fed = ff.Federation.open(run, DATA)
+    else:
+        check_old_in_service(run, case)
+        fed = ff.Federation.open(run, DATA)
+        gone_through: list[int] = []
+        receipt = fed.forget(case.leavers, case.method, on_round=lambda record: gone_through.append(record.round))
+        assert gone_through == case.rounds[done:]
+        for name in ("asked", "answered", "missing", "bytes_up", "bytes_down", "rounds_replayed", "rounds_added"):
+            assert getattr(receipt, name) == getattr(case.receipt, name)
+    check_complete(run, case, fed)
+    fed.close()
+    again = ff.Federation.open(run, DATA)
+    check_complete(run, case, again)
+    again.close()
+
+
+def check_old_in_service(run: Path, case: Case) -> None:
+    fed = ff.Federation.open(run, DATA)
+    assert fed.public.digest == case.old.public.digest
+    assert privates(fed) == privates(case.old)
+    if (run / "request.json").exists():
+        with pytest.raises(ff.RunError, match=r"A request to forget 2 users .* not finished.*\nFinish it first"):
+            fed.fit(more=1)
+        for users, method in ((case.leavers[:1], case.method), (case.leavers, ff.FRU(0.9))):
+            with pytest.raises(ff.RunError, match=r"Another request .* is not finished.*\nFinish it"):
+                fed.forget(users, method)
+    fed.close()
+
+
+def check_complete(run: Path, case: Case, fed: ff.Federation) -> None:
+    assert_same_state(fed, case.unbroken)
+    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "lock", "receipts", "trajectory-2"]
+    assert [path.stem for path in (run / "receipts").iterdir()] == [receipt.request for receipt in fed.receipts()]
+    assert [line["round"] for line in fed._run.current.metrics.read()] == list(range(1, fed.rounds + 1))
+    for user in case.leavers:
+        assert case.traces.left_in(run, user) == set()
+    with pytest.raises(ff.ConfigError, match="There is no user"):
+        fed.forget(case.leavers, case.method)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("module", "owner", "name", "calls"), PLACES, ids=[".".join(place[1:3]).strip(".") for place in PLACES]
+)
+def test_killed_around_each_step(
+    module: str, owner: str, name: str, calls: list[int], when: str, tmp_path: Path, cases: Callable[..., Case]
+) -> None:
+    case = cases()
+    for n in calls:
+        run = copied(case, tmp_path / str(n))
+        kill(run, case, module, owner, name, when, n)
+        check_recovery(run, case)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("server",), ("retrain",), ("continue",), ("fru", "sqlite"), ("fru", "packed", 4)],
+    ids=["server", "retrain", "continue", "sqlite", "thinned"],
+)
+def test_killed_in_the_middle_of_other_methods_and_stores(
+    settings: tuple[Any, ...], tmp_path: Path, cases: Callable[..., Case]
+) -> None:
+    case = cases(*settings)
+    for n in (1, len(case.rounds)):
+        run = copied(case, tmp_path / str(n))
+        kill(run, case, "fedforget.server.history", "History", "commit", "before", n)
+        check_recovery(run, case)
+    run = copied(case, tmp_path / "purge")
+    kill(run, case, "os", "", "rmdir", "before", 1)
+    assert committed(run)
+    check_recovery(run, case)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ("fedforget.device.log.packed", "PackedStore", "roll_back", "before", 1),
+        ("fedforget.device.log.packed", "PackedStore", "roll_back", "after", 1),
+        ("fedforget.server.history", "History", "forget_after", "after", 2),
+        ("fedforget.server.history", "History", "commit", "after", 1),
+        ("fedforget.settings", "Settings", "save", "after", 1),
+    ],
+    ids=["before roll_back", "after roll_back", "forget_after", "commit", "save"],
+)
+def test_killed_while_recovering_from_a_kill(second: Any, tmp_path: Path, cases: Callable[..., Case]) -> None:
+    """The first kill leaves a log entry and a snapshot that no round of the new trajectory accounts for."""
+    case = cases()
+    run = copied(case, tmp_path / "run")
+    kill(run, case, "fedforget.server.history", "", "write_file", "after", 3)
+    done = rounds_done(run, case)
+    assert done == 2
+    kill(run, case, *second)
+    assert rounds_done(run, case) >= done
+    check_recovery(run, case)
+
+
+def test_killed_again_and_again_at_random_times(tmp_path: Path, cases: Callable[..., Case]) -> None:
+    case, dice, kills = cases(), random.Random(0), 0
+    run = copied(case, tmp_path / "timed")
+    started = time.perf_counter()
+    process = processes.Process(target=forget, args=(run, case.leavers, case.method))
+    process.start()
+    process.join()
+    usual = time.perf_counter() - started
+    assert process.exitcode == 0
+    run = copied(case, tmp_path / "run")
+    for _ in range(10):
+        process = processes.Process(target=forget, args=(run, case.leavers, case.method))
+        process.start()
+        process.join(dice.uniform(0.5, 1.0) * usual)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            kills += 1
+        if committed(run):
+            break
+    assert kills
+    check_recovery(run, case)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("fedforget.request", "Request", "save", "after", 1),
+        ("fedforget.server.history", "History", "branch", "after", 1),
+        ("fedforget.server.history", "History", "commit", "after", 3),
+    ],
+    ids=["asked", "branching", "replaying"],
+)
+@pytest.mark.parametrize("dies_too", [None, ("pathlib", "Path", "unlink", "after", 1), ("os", "", "rmdir", "after", 1)],
+                         ids=["at once", "killed after the request", "killed in between"])  # fmt: skip
+def test_an_erasure_can_be_given_up_and_leaves_nothing_behind(
+    place: Any, dies_too: Any, tmp_path: Path, cases: Callable[..., Case]
+) -> None:
+    case = cases()
+    run = copied(case, tmp_path / "run")
+    before = contents(run)
+    kill(run, case, *place)
+    if dies_too is not None and not (place[2] == "save" and dies_too[2] == "rmdir"):
+        kill(run, case, *dies_too, act=abandon)
+    fed = ff.Federation.open(run, DATA)
+    fed.abandon_forgetting()
+    assert contents(run) == before
+    assert_same_state(fed, case.old)
+    fed.fit(rounds=ROUNDS)
+    receipt = fed.forget(case.leavers[:1], case.method)
+    assert receipt.first_round == FIRST
+    fed.close()
+
+
+def test_opening_a_committed_run_in_a_reader_brings_the_purge_to_its_end(
+    tmp_path: Path, cases: Callable[..., Case]
+) -> None:
+    case = cases()
+    run = copied(case, tmp_path / "run")
+    kill(run, case, "fedforget.settings", "Settings", "save", "after", 1)
+    assert (run / "trajectory-1").exists()
+    assert any(case.traces.left_in(run, user) for user in case.leavers)
+    fed = ff.Federation.open(run, DATA)
+    assert fed.recommend(fed.train.user_ids.tolist()[0], 3)
+    check_complete(run, case, fed)
+    fed.close()
+
+
+def test_a_damaged_request_is_named_and_does_not_touch_the_model(tmp_path: Path, cases: Callable[..., Case]) -> None:
+    case = cases()
+    run = copied(case, tmp_path / "run")
+    kill(run, case, "fedforget.server.history", "History", "commit", "after", 2)
+    (run / "request.json").write_text("{")
+    with pytest.raises(ff.RunError, match=r"request\.json cannot be read.*\n.*ask again"):
+        ff.Federation.open(run, DATA)
+    (run / "request.json").unlink()
+    fed = ff.Federation.open(run, DATA)
+    assert_same_state(fed, case.old)
+    fed.forget(case.leavers, case.method)
+    check_complete(run, case, fed)
+    fed.close()
