@@ -50,6 +50,8 @@ METHODS = [
 ]
 METHOD_IDS = ["fru", "fru-logged", "fru-server", "fru-server-tensor-logged", "fedremove", "retrain", "continue"]
 STORES = ["memory", "packed", "sqlite"]
+#: A file a device is slow where the disk is.
+SQLITE = pytest.param("sqlite", marks=pytest.mark.slow)
 
 
 def where(store: str, folder: Path) -> dict[str, Any]:
@@ -284,7 +286,7 @@ def test_all_users_of_the_last_rounds_leaving_leaves_a_run_that_goes_on(tmp_path
 # Afterwards
 
 
-@pytest.mark.parametrize("store", ["packed", "sqlite"])
+@pytest.mark.parametrize("store", ["packed", SQLITE])
 @pytest.mark.parametrize("method", METHODS, ids=METHOD_IDS)
 def test_what_is_on_disk_describes_the_new_trajectory(method: ff.Method, store: str, tmp_path: Path) -> None:
     fed = trained(tmp_path / "run", log=ff.Log("float32", store=store))
@@ -437,6 +439,7 @@ def test_two_requests_in_a_row_come_as_close_to_retrain_as_both_at_once(
 # The same everywhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=METHOD_IDS)
 def test_every_store_gives_the_same_result(method: ff.Method, tmp_path: Path) -> None:
     results = []
@@ -508,7 +511,7 @@ def test_devices_that_do_not_answer_are_left_out_and_counted(method: ff.Method, 
 
 
 @pytest.mark.parametrize("method", METHODS, ids=METHOD_IDS)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["memory", "packed", SQLITE])
 def test_too_few_devices_leave_everything_as_it_was(method: ff.Method, store: str, tmp_path: Path) -> None:
     path = None if store == "memory" else tmp_path / "run"
     fed = trained(path, log=ff.Log("float32", store="packed" if store == "memory" else store))

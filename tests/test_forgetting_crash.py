@@ -214,7 +214,13 @@ def test_killed_around_each_step(
 
 @pytest.mark.parametrize(
     "settings",
-    [("server",), ("retrain",), ("continue",), ("fru", "sqlite"), ("fru", "packed", 4)],
+    [
+        ("server",),
+        ("retrain",),
+        ("continue",),
+        pytest.param(("fru", "sqlite"), marks=pytest.mark.slow),
+        ("fru", "packed", 4),
+    ],
     ids=["server", "retrain", "continue", "sqlite", "thinned"],
 )
 def test_killed_in_the_middle_of_other_methods_and_stores(

@@ -54,7 +54,11 @@ def assert_purged(run: Path, traces: Traces, leavers: list[UserId]) -> None:
 
 @pytest.mark.parametrize(
     ("method", "store"),
-    [*((method, "packed") for method in METHODS), (METHODS[0], "sqlite"), (METHODS[-1], "sqlite")],
+    [
+        *((method, "packed") for method in METHODS),
+        (METHODS[0], "sqlite"),
+        pytest.param(METHODS[-1], "sqlite", marks=pytest.mark.slow),
+    ],
     ids=[*METHOD_IDS, "fru in sqlite", "continue in sqlite"],
 )
 def test_no_file_knows_anything_of_a_leaver(method: ff.Method, store: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Erasure:
         quorum = Quorum(require)
         begun = time.perf_counter()
         before = self.federation.public.digest
-        request = self._request()
+        request = self._request(require)
         new = self.run.begin(request, self.start)
         try:
             clients, earlier = self._take_up(new)
@@ -91,11 +91,11 @@ class Erasure:
         self.run.commit(new, fed.settings.without(set(self.users), digest), receipt)
         return receipt
 
-    def _request(self) -> Request:
+    def _request(self, require: float) -> Request:
         """This request, or the same one that was interrupted."""
         waiting = self.run.waiting()
         if waiting is None:
-            return Request.new(self.users, self.method.settings(), self.federation.settings.trajectory + 1)
+            return Request.new(self.users, self.method.settings(), self.federation.settings.trajectory + 1, require)
         if waiting.asks_for(self.users, self.method.settings()):
             return waiting
         raise RunError(

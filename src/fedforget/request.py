@@ -18,18 +18,22 @@ from fedforget.randomness import UserId
 
 @dataclass(frozen=True)
 class Request:
-    """Who is to be forgotten, and how. ``trajectory`` is the one that will be without them."""
+    """Who is to be forgotten, how, and which share of the devices asked must answer.
+
+    ``trajectory`` is the one that will be without them.
+    """
 
     id: str
     users: tuple[UserId, ...]
     method: dict[str, Any]
     salt: str
     trajectory: int
+    require: float = 0.0
 
     @classmethod
-    def new(cls, users: Sequence[UserId], method: dict[str, Any], trajectory: int) -> Request:
+    def new(cls, users: Sequence[UserId], method: dict[str, Any], trajectory: int, require: float) -> Request:
         """A request with an id and a salt of its own."""
-        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), trajectory)
+        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), trajectory, require)
 
     def asks_for(self, users: Sequence[UserId], method: dict[str, Any]) -> bool:
         """Whether it is the same request."""

@@ -166,7 +166,7 @@ class TestMalicious:
 class TestInterrupted:
     def test_it_says_how_to_go_on(self, shell: Shell, interrupted: Path) -> None:
         assert "The old model is still in service" in shell.errors
-        assert f"fedforget forget {interrupted} --resume --require 0.5" in shell.errors
+        assert f"Go on: fedforget forget {interrupted} --resume\n" in shell.errors
         assert f"fedforget forget {interrupted} --abandon" in shell.errors
 
     def test_resumed_it_ends_as_if_unbroken(

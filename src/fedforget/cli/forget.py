@@ -46,7 +46,9 @@ def forget(
     share: Annotated[
         float | None, typer.Option(help="continue: more rounds, a share of those so far; else 0.1.")
     ] = None,
-    require: Annotated[float, typer.Option(help="The share of devices that must answer, or all stays as it is.")] = 0.0,
+    require: Annotated[
+        float | None, typer.Option(help="The share of devices that must answer, or all stays as it is; else 0.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a request that was interrupted.")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Give up a request that was interrupted.")] = False,
@@ -70,12 +72,13 @@ def forget(
     if resume:
         request = _interrupted(fed, run)
         leavers, chosen = list(request.users), build_method(**request.method)
+        require = request.require if require is None else require
     else:
         leavers = _leavers(fed, who)
     if dry_run:
         _estimate(fed, run, leavers, chosen, as_json)
     else:
-        _forget(fed, run, leavers, chosen, require, as_json)
+        _forget(fed, run, leavers, chosen, require or 0.0, as_json)
 
 
 def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
@@ -163,7 +166,7 @@ def _forget(
     except KeyboardInterrupt as stop:
         if fed.waiting is None:
             raise
-        go_on = f"fedforget forget {run} --resume" + (f" --require {require:g}" if require else "")
+        go_on = f"fedforget forget {run} --resume"
         hint = f"Go on: {go_on}\nGive it up: fedforget forget {run} --abandon"
         raise StoppedError("Interrupted. The old model is still in service, nobody is forgotten yet.", hint) from stop
     if as_json:
