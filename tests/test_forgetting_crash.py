@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import multiprocessing
 import os
 import random
@@ -261,27 +262,33 @@ def test_killed_while_recovering_from_a_kill(second: Any, tmp_path: Path, cases:
 
 
 def test_killed_again_and_again_at_random_times(tmp_path: Path, cases: Callable[..., Case]) -> None:
-    case, dice, kills = cases(), random.Random(0), 0
-    run = copied(case, tmp_path / "timed")
-    started = time.perf_counter()
+    case, dice, kills, usual = cases(), random.Random(0), 0, math.inf
+    for attempt in range(2):  # the first one may also have to start the server of forks
+        run, started = copied(case, tmp_path / f"timed-{attempt}"), time.perf_counter()
+        assert let_forget(run, case, None) == 0
+        usual = min(usual, time.perf_counter() - started)
+    for attempt in range(30):
+        if kills >= 6:
+            break
+        run = copied(case, tmp_path / f"run-{attempt}")
+        while not committed(run):
+            killed = let_forget(run, case, dice.uniform(0.3, 1.0) * usual) == -signal.SIGKILL
+            kills += killed
+            if kills >= 6:
+                break
+        check_recovery(run, case)
+    assert kills >= 6
+
+
+def let_forget(run: Path, case: Case, seconds: float | None) -> int | None:
+    """Forget in a process that is killed after some time; its exit code."""
     process = processes.Process(target=forget, args=(run, case.leavers, case.method))
     process.start()
-    process.join()
-    usual = time.perf_counter() - started
-    assert process.exitcode == 0
-    run = copied(case, tmp_path / "run")
-    for _ in range(10):
-        process = processes.Process(target=forget, args=(run, case.leavers, case.method))
-        process.start()
-        process.join(dice.uniform(0.5, 1.0) * usual)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            kills += 1
-        if committed(run):
-            break
-    assert kills
-    check_recovery(run, case)
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    return process.exitcode
 
 
 @pytest.mark.parametrize(

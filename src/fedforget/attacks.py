@@ -87,10 +87,6 @@ class Poisoned:
         """Pass it on."""
         return self.clients.recall(round_, users, n_items)
 
-    def roll_back(self, round_: int) -> None:
-        """Pass it on."""
-        self.clients.roll_back(round_)
-
     def _poison(self, round_: int, public: Public, answers: Answers) -> Answers:
         honest = answers.updates
         malicious = np.array([user in self._malicious for user in honest.users], bool)

@@ -67,3 +67,12 @@ def exact(function: F) -> F:
 def fast(function: F) -> F:
     """Compile allowing sums to be reordered, so that reductions use vector registers; NaN and infinity stay."""
     return _compile(function, fastmath=_REORDERED)
+
+
+def inlined(function: F) -> F:
+    """Compile as a part of whatever ``fast`` function calls it, never by itself.
+
+    A sum that may be reordered could otherwise come out differently where its function was compiled just now and where
+    the caller was loaded from the cache, each with its own copy of it.
+    """
+    return _compile(function, fastmath=_REORDERED, inline="always")

@@ -28,6 +28,10 @@ class RunError(FedForgetError):
     """A run folder cannot be opened, continued or written."""
 
 
+class BusyError(RunError):
+    """Another process is writing to the run folder."""
+
+
 class QuorumError(RunError):
     """Too few devices answered a replay: the old model stays."""
 

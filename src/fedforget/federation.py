@@ -74,6 +74,9 @@ class Federation:
         self.path = None if path is None else Path(path)
         self.train = train if self.path is None else members_only(self.path, train)
         self.offline = offline
+        forgotten = set(train.user_ids.tolist()).difference(self.train.user_ids.tolist())
+        joins = {user: round_ for user, round_ in (joins or {}).items() if user not in forgotten}
+        attack = None if attack is None else attack.without(forgotten)
         settings = Settings(
             model,
             sampler or Sampler(),
@@ -81,7 +84,7 @@ class Federation:
             protocol or Protocol(),
             seed,
             {"digest": self.train.digest, **(source or {})},
-            dict(joins or {}),
+            joins,
             log or Log(),
             attack,
         )
@@ -166,6 +169,8 @@ class Federation:
                 "Give both or neither, and at least 1.",
             )
 
+        cohorts = None if cohorts is None else {r: self._members(users) for r, users in cohorts.items()}
+
         def after_round(record: RoundRecord, public: Public) -> None:
             self.public, self.rounds = public, record.round
             self._run.current.note(record)
@@ -196,7 +201,7 @@ class Federation:
         users: Sequence[UserId],
         method: Method | None = None,
         *,
-        require: float = 0.0,
+        require: float | None = None,
         on_round: OnRound | None = None,
     ) -> Receipt:
         """Forget these users: rebuild the federation as if they had never taken part, and erase what is left of them.
@@ -207,12 +212,15 @@ class Federation:
         """
         with self._run.locked():
             self._make_sound()
+            trajectory = self.settings.trajectory
             erasure = Erasure(self, self._run, users, method or FRU())
-            receipt = erasure.carry_out(require, on_round or (lambda record: None))
-            self.train = self.train.without(erasure.users)
-            self._roster = Roster(self.train.user_ids.tolist(), self.settings.joins)
-            self._settle_in()
-            return receipt
+            try:
+                return erasure.carry_out(require, on_round or (lambda record: None))
+            finally:
+                if self.settings.trajectory != trajectory:  # it is committed, whatever came after that
+                    self.train = self.train.without(erasure.users)
+                    self._roster = Roster(self.train.user_ids.tolist(), self.settings.joins)
+                    self._settle_in()
 
     def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
         """What forgetting these users would take, without doing any of it."""
@@ -249,6 +257,8 @@ class Federation:
             protocol=settings.protocol, log=log, joins=settings.joins, attack=settings.attack, compute=self._compute,
             source={name: value for name, value in settings.data.items() if name != "digest"}, offline=self.offline,
         )  # fmt: skip
+        if other.history.last_round >= 0:
+            raise RunError(f"{path} already holds a run.", "Choose another folder for the copy.")
         if self.history.last_round >= 0:
             self._run.current.copy_to(other._run.current)
             other._settle_in()
@@ -322,6 +332,10 @@ class Federation:
             current.tidy_up(self.rounds, self.public)
             self.history.enrol(self.train.user_ids.tolist())
             self._tidy = True
+
+    def _members(self, users: Sequence[UserId]) -> list[UserId]:
+        """These users in the order in which every cohort is combined."""
+        return [self._roster.users[place] for place in sorted({self.train.user_index(user) for user in users})]
 
     def _refuse_while_forgetting(self) -> None:
         if (request := self._run.waiting()) is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedforget.errors import RunError
+from fedforget.errors import BusyError, RunError
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -69,7 +69,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunError(
+            raise BusyError(
                 f"Another process is writing to {folder}.", "Wait until it is done, or stop it first."
             ) from error
         yield

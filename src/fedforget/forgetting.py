@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class Erasure:
         """The round to go back to: the last snapshot before what has to be gone through again."""
         if self.first is None:
             return self.last
-        wanted = self.method.rounds(self.first, self.last).start - 1
+        wanted = self.method.begin(self.first, self.last) - 1
         usable = [round_ for round_ in self.run.current.history.usable_rounds() if round_ <= wanted]
         if not usable:
             raise RunError(
@@ -67,12 +68,12 @@ class Erasure:
         epochs = fed.settings.training.epochs
         return estimate(self.run.current.history, fed.public, set(self.users), self.method, epochs, self.start)
 
-    def carry_out(self, require: float, on_round: OnRound) -> Receipt:
+    def carry_out(self, require: float | None, on_round: OnRound) -> Receipt:
         """Build the new trajectory, put it in service, and give up the old one."""
-        quorum = Quorum(require)
         begun = time.perf_counter()
         before = self.federation.public.digest
         request = self._request(require)
+        quorum = Quorum(request.require)
         new = self.run.begin(request, self.start)
         try:
             clients, earlier = self._take_up(new)
@@ -91,13 +92,16 @@ class Erasure:
         self.run.commit(new, fed.settings.without(set(self.users), digest), receipt)
         return receipt
 
-    def _request(self, require: float) -> Request:
-        """This request, or the same one that was interrupted."""
+    def _request(self, require: float | None) -> Request:
+        """This request, or the same one that was interrupted: as many must answer as then, unless said otherwise."""
+        Quorum(require or 0.0)
         waiting = self.run.waiting()
         if waiting is None:
-            return Request.new(self.users, self.method.settings(), self.federation.settings.trajectory + 1, require)
+            return Request.new(
+                self.users, self.method.settings(), self.federation.settings.trajectory + 1, require or 0.0
+            )
         if waiting.asks_for(self.users, self.method.settings()):
-            return waiting
+            return waiting if require is None else replace(waiting, require=require)
         raise RunError(
             f"Another request ({waiting.id}, {len(waiting.users)} users, {waiting.method['name']}) is not finished.",
             "Finish it with `fedforget forget RUN --resume`, or give it up with `--abandon`, and ask again.",

@@ -37,6 +37,6 @@ class Factors:
     dense: Array
 
     @classmethod
-    def none(cls, n_items: int, n_tensors: int) -> Factors:
-        """Nothing was scaled."""
-        return cls(np.ones(n_items, np.float32), np.ones(n_tensors, np.float32))
+    def nothing(cls, n_items: int, n_tensors: int) -> Factors:
+        """The updates were not used: as if they had been scaled to nothing."""
+        return cls(np.zeros(n_items, np.float32), np.zeros(n_tensors, np.float32))

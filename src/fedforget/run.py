@@ -3,8 +3,8 @@
     config.toml   trajectory-N/   receipts/   request.json   lock
 
 ``config.toml`` says which trajectory is in service; replacing that one file is what commits an erasure. Other
-trajectory folders are one that is being built (``request.json`` names it) or what a crash left of one given up. Reading
-a run writes nothing, except that an erasure already committed is brought to its end.
+trajectory folders are one that is being built (``request.json`` names it) or what a crash left of one given up. Opening
+a run changes nothing of it, except that an erasure already committed is brought to its end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from fedforget.errors import RunError
+from fedforget.errors import BusyError, RunError
 from fedforget.files import make_folder, only_writer, write_file
 from fedforget.request import Request
 from fedforget.server.unlearning.receipt import Receipt
@@ -32,6 +32,7 @@ class Run:
         if path is not None:
             self._finish_committed()
         self.current = Trajectory.open(self._folder(self.settings.trajectory), self.settings)
+        self._refuse_if_left_behind()
 
     def close(self) -> None:
         """Let go of the files."""
@@ -44,6 +45,7 @@ class Run:
             raise RunError("This federation is training or forgetting right now.", "Wait until that call has returned.")
         with nullcontext() if self.path is None else only_writer(self.path):
             self._refuse_if_left_behind()
+            self._complete()
             self._busy = True
             try:
                 yield
@@ -80,26 +82,32 @@ class Run:
         self.settings, old, self.current = settings, self.current, new
         old.close()
         if self.path is not None:
-            self._write_receipts()
-            self._clear()
+            self._complete()
 
     def abandon(self) -> None:
         """Give up an erasure that was begun; the model in service stays as it is."""
         if self.path is not None:
-            (self.path / "request.json").unlink(missing_ok=True)
             self._clear()
 
     def _finish_committed(self) -> None:
         """After a kill between commit and purge: what still knows of the leavers goes now, unless someone is at it."""
         assert self.path is not None
-        request = self.waiting()
-        if request.trajectory > self.settings.trajectory if request is not None else not self._given_up():
-            return
-        with suppress(RunError), only_writer(self.path):
-            if request is not None:
+        if self._committed() or (self.waiting() is None and self._given_up()):
+            with suppress(BusyError), only_writer(self.path):
+                self._refuse_if_left_behind()
                 self.current = Trajectory.open(self._folder(self.settings.trajectory), self.settings)
-                self._write_receipts()
+                self._complete()
                 self.current.close()
+
+    def _committed(self) -> bool:
+        """Whether the request that waits is one that was carried out, but for the purge."""
+        request = self.waiting()
+        return request is not None and request.trajectory <= self.settings.trajectory
+
+    def _complete(self) -> None:
+        """Under the lock: bring an erasure that is committed to its end."""
+        if self._committed() or (self.path is not None and self.waiting() is None and self._given_up()):
+            self._write_receipts()
             self._clear()
 
     def _write_receipts(self) -> None:

@@ -59,10 +59,12 @@ class Updates:
 class Answers:
     """What came back from a cohort: updates, and for everyone else the reason why not.
 
-    ``stored`` are the logged updates, where the server asked for them; ``seconds`` is how long the devices trained.
+    ``stored`` are the logged updates, where the server asked for them; ``seconds`` is how long the devices trained, in
+    so many ``epochs``.
     """
 
     updates: Updates
     failures: Mapping[int | str, str] = field(default_factory=dict)
     stored: Updates | None = None
     seconds: float = 0.0
+    epochs: int = 0

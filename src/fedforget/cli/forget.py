@@ -72,13 +72,12 @@ def forget(
     if resume:
         request = _interrupted(fed, run)
         leavers, chosen = list(request.users), build_method(**request.method)
-        require = request.require if require is None else require
     else:
         leavers = _leavers(fed, who)
     if dry_run:
         _estimate(fed, run, leavers, chosen, as_json)
     else:
-        _forget(fed, run, leavers, chosen, require or 0.0, as_json)
+        _forget(fed, run, leavers, chosen, require, as_json)
 
 
 def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
@@ -156,7 +155,7 @@ def _estimate(fed: Federation, run: Path, leavers: Sequence[UserId], method: Met
 
 
 def _forget(
-    fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, require: float, as_json: bool
+    fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, require: float | None, as_json: bool
 ) -> None:
     cost = fed.estimate(leavers, method)
     last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
@@ -164,8 +163,13 @@ def _forget(
         with show.rounds_bar(last - cost.rounds, last, quiet=as_json) as on_round:
             receipt = fed.forget(leavers, method, require=require, on_round=on_round)
     except KeyboardInterrupt as stop:
-        if fed.waiting is None:
+        if (request := fed.waiting) is None:
             raise
+        if request.trajectory <= fed.settings.trajectory:
+            raise StoppedError(
+                "Interrupted after the new model went into service: the users are forgotten.",
+                f"What is left of them is removed when the run is next opened: fedforget receipts {run}",
+            ) from stop
         go_on = f"fedforget forget {run} --resume"
         hint = f"Go on: {go_on}\nGive it up: fedforget forget {run} --abandon"
         raise StoppedError("Interrupted. The old model is still in service, nobody is forgotten yet.", hint) from stop

@@ -117,6 +117,7 @@ def _earlier(out: Path, data: str, rounds: int) -> Comparison | None:
                 f"{out} has a quickstart of {had[1]} rounds on {had[0]}, not {rounds} on {data}.",
                 "Choose another folder with --out, or remove this one.",
             )
+        shutil.rmtree(out / "work", ignore_errors=True)  # a kill at the very end may have left it
         return comparison
     if found - {"work", "result.json", "report.html"}:
         raise RunError(f"{out} has other files in it.", "Choose an empty or a new folder with --out.")

@@ -168,7 +168,7 @@ def recommend(
 def user_id(data: Interactions, given: str) -> UserId:
     """An id typed in a shell as the data has it: a number where its ids are numbers."""
     numbers = data.user_ids.dtype.kind == "i"
-    return int(given) if numbers and given.isascii() and given.isdecimal() else given
+    return int(given) if numbers and given.isascii() and given.removeprefix("-").isdecimal() else given
 
 
 def opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:

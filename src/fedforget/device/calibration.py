@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast
+from fedforget.compiled import exact, fast, inlined
 from fedforget.device.log.codec import Logged
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
@@ -54,7 +54,7 @@ def calibrate(
     workers.run(run, costs=np.diff(plan.item_ptr), worth_sharing=size > WORTH_SHARING)
 
 
-@fast
+@inlined
 def set_row_length(rows: Array, i: int, start: int, stop: int, length: np.float32) -> np.float32:
     """Scale a stretch of a row to a length and return it; one without a direction stays as it is and has length 0."""
     total = np.float32(0)
@@ -69,7 +69,7 @@ def set_row_length(rows: Array, i: int, start: int, stop: int, length: np.float3
     return length
 
 
-@exact
+@fast
 def _calibrate(  # type: ignore[no-untyped-def]
     order, counter, ptr, rows, lengths, bounds, dense, dense_lengths
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class Devices:
         trained, seconds = self._train(plan, public, cohort, epochs)
         sound = _sound(trained)
         self.log.record(round_, self._keys(cohort), plan, trained, sound=sound)
-        return self._answers(cohort, plan, trained, sound, seconds)
+        return replace(self._answers(cohort, plan, trained, sound, seconds), epochs=epochs)
 
     def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
         """Go through a past round again, on the new trajectory, from ``public``."""
@@ -138,7 +138,7 @@ class Devices:
             self.log.record(round_, keys, plan, trained, sound=sound)
         answers = self._answers(past.cohort, plan, trained, sound, seconds)
         stored = self._stored(past) if how.stored else None
-        return Answers(answers.updates, {**past.missing, **answers.failures}, stored, seconds)
+        return Answers(answers.updates, {**past.missing, **answers.failures}, stored, seconds, how.epochs)
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Log the round whose fresh updates were sent with the stored ones, scaled as the server scaled them."""
@@ -170,7 +170,11 @@ class Devices:
 
     def settle_private(self, round_: int) -> None:
         """Let the log know exactly what the private parameters are after a round, also where it came from entries."""
-        self.log.settle(round_, self.interactions.user_keys, self._private)
+        keys = self.interactions.user_keys
+        initial = self.model.init_private(keys, self.seed)
+        unknown = ~np.isin(keys, self.log.store.exact(round_).keys) & (self._private != initial).any(axis=1)
+        if unknown.any():
+            self.log.settle(round_, keys[unknown], self._private[unknown])
 
     def _cohort(self, round_: int, users: Sequence[UserId]) -> _Cohort:
         if self._logged >= round_:

@@ -39,10 +39,6 @@ class Simulation:
         """Let these users return what their logs have for a past round."""
         return self._reach(round_, users, lambda there: self.devices.recall(round_, there, n_items))
 
-    def roll_back(self, round_: int) -> None:
-        """Let every device return to its state after this round."""
-        self.devices.roll_back(round_)
-
     def _reach(self, round_: int, users: Sequence[UserId], ask: Callable[[Sequence[UserId]], Answers]) -> Answers:
         if self.offline is None:
             return ask(users)

@@ -28,6 +28,3 @@ class Clients(Protocol):
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         """Let these users return, and take up again, what their logs have for a past round."""
-
-    def roll_back(self, round_: int) -> None:
-        """Let every device return to its state after this round."""

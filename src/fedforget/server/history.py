@@ -4,7 +4,8 @@
 
     meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder
     member(user PRIMARY KEY)                                       who is in the federation
-    round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER)
+    round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
+          epochs INTEGER)
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok' or why there was no update
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                what erasures did, as JSON
 
@@ -33,7 +34,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
 CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (
     round INTEGER PRIMARY KEY, checksum TEXT NOT NULL, loss REAL, seconds REAL NOT NULL, training REAL NOT NULL,
-    sent INTEGER NOT NULL
+    sent INTEGER NOT NULL, epochs INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS participant (
     round INTEGER NOT NULL, user NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (round, user)
@@ -46,7 +47,8 @@ CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT N
 class RoundRecord:
     """One finished round: who took part, the mean loss they report (None if nobody did), how long it took.
 
-    ``training`` are the seconds of it that devices spent training, ``sent`` the bytes of the updates they sent.
+    ``training`` are the seconds of it that devices spent training, in so many ``epochs``; ``sent`` the bytes of the
+    updates they sent.
     """
 
     round: int
@@ -56,6 +58,7 @@ class RoundRecord:
     failures: Mapping[UserId, str] = field(default_factory=dict)
     training: float = 0.0
     sent: int = 0
+    epochs: int = 0
 
 
 class History:
@@ -90,14 +93,12 @@ class History:
                 f"Round {record.round} cannot follow round {self.last_round}.", "Rounds are committed in order."
             )
         self._store(record.round, public)
+        row = (record.round, public.checksum, record.loss, record.seconds, record.training, record.sent, record.epochs)
         outcomes = [(record.round, user, "ok") for user in record.participants]
         outcomes += [(record.round, user, reason) for user, reason in record.failures.items()]
         try:
             with self._db:
-                self._db.execute(
-                    "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?)",
-                    (record.round, public.checksum, record.loss, record.seconds, record.training, record.sent),
-                )
+                self._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
@@ -110,7 +111,8 @@ class History:
 
     def record(self, round_: int) -> RoundRecord:
         """What happened in a round."""
-        row = self._db.execute("SELECT loss, seconds, training, sent FROM round WHERE round = ?", (round_,)).fetchone()
+        query = "SELECT loss, seconds, training, sent, epochs FROM round WHERE round = ?"
+        row = self._db.execute(query, (round_,)).fetchone()
         if row is None:
             raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
         outcomes = self._db.execute(
@@ -122,8 +124,7 @@ class History:
             row[0],
             row[1],
             {user: outcome for user, outcome in outcomes if outcome != "ok"},
-            row[2],
-            row[3],
+            *row[2:],
         )
 
     def first_round_of(self, users: Sequence[UserId]) -> int | None:
@@ -173,10 +174,13 @@ class History:
         gone = set(without)
         other.enrol([user for user in self.members() if user not in gone])
         with other._db:
-            for table in ("round", "participant"):
-                for row in self._db.execute(f"SELECT * FROM {table} WHERE round <= ?", (until,)):
-                    if table == "round" or row[1] not in gone:
-                        other._db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            for row in self._db.execute("SELECT * FROM round WHERE round <= ?", (until,)):
+                other._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            for row in self._db.execute("SELECT * FROM participant WHERE round <= ?", (until,)):
+                if row[1] not in gone:
+                    other._db.execute("INSERT INTO participant VALUES (?, ?, ?)", row)
+                else:  # the mean loss of a round is also of those who leave
+                    other._db.execute("UPDATE round SET loss = NULL WHERE round = ?", row[:1])
             other._db.executemany("INSERT INTO receipt VALUES (?, ?)", self._db.execute("SELECT * FROM receipt"))
         for round_ in self.usable_rounds():
             if round_ <= until:

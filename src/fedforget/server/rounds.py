@@ -81,7 +81,9 @@ def record_of(round_: int, answers: Answers, seconds: float) -> RoundRecord:
     reported = updates.losses[np.isfinite(updates.losses)]
     loss = float(np.mean(reported)) if reported.size else None
     sent = updates.nbytes + (answers.stored.nbytes if answers.stored is not None else 0)
-    return RoundRecord(round_, list(updates.users), loss, seconds, answers.failures, answers.seconds, sent)
+    return RoundRecord(
+        round_, list(updates.users), loss, seconds, answers.failures, answers.seconds, sent, answers.epochs
+    )
 
 
 def run_rounds(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast
+from fedforget.compiled import fast, inlined
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
 
 
-@fast
+@inlined
 def norm(values: Array) -> np.float32:
     """The L2 norm of a flat vector."""
     total = np.float32(0)
@@ -19,7 +19,7 @@ def norm(values: Array) -> np.float32:
     return np.float32(np.sqrt(total))
 
 
-@exact
+@fast
 def row_lengths(rows: Array) -> Array:
     """The L2 norm of every row."""
     out = np.empty(rows.shape[0], np.float32)
@@ -33,7 +33,7 @@ def tensor_lengths(dense: Array, layout: Layout) -> Array:
     return _tensor_lengths(np.ascontiguousarray(dense), layout.bounds)
 
 
-@exact
+@fast
 def _tensor_lengths(dense: Array, bounds: NDArray[np.int64]) -> Array:
     out = np.empty((dense.shape[0], bounds.size - 1), np.float32)
     for c in range(dense.shape[0]):

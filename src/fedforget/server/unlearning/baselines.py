@@ -21,9 +21,9 @@ class Retrain(Method):
         """Train in full."""
         return past.train()
 
-    def rounds(self, first: int, last: int) -> range:
-        """Every round, though those before the first leaver come out as they were."""
-        return range(1, last + 1)
+    def begin(self, first: int, last: int) -> int:
+        """With the first round, though without earlier erasures those before ``first`` come out as they were."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class FedRemove(Method):
 class Continue(Method):
     """No way back: train on without the leavers, for a share of the rounds so far, and hope that they wash out.
 
-    By default a tenth of the rounds, in full epochs: the training that FRU with λ = 0.1 takes.
+    By default a tenth of the rounds, in full epochs: the training that FRU with λ = 0.1 takes. What they did stays in
+    the model's past for good: it is no longer known in which rounds they took part, so nothing can go back before them.
     """
 
     share: float = 0.1
@@ -64,9 +65,9 @@ class Continue(Method):
         """There is nothing to go through again."""
         raise AssertionError("Continue replays no round")
 
-    def rounds(self, first: int, last: int) -> range:
-        """None."""
-        return range(last + 1, last + 1)
+    def begin(self, first: int, last: int) -> int:
+        """With none."""
+        return last + 1
 
     def more_rounds(self, last: int) -> int:
         """At least one, if there is anything to continue."""

@@ -61,8 +61,10 @@ def estimate(
     past = [history.record(round_) for round_ in range(1, last + 1)]
     fixed = statistics.median([r.seconds - r.training for r in past]) if past else 0.0
     clients = max(sum(len(r.participants) for r in past), 1)
-    per_client = statistics.median([r.training / len(r.participants) for r in past if r.participants] or [0.0])
+    trained = [r for r in past if r.participants and r.epochs]
+    per_epoch = statistics.median([r.training / len(r.participants) / r.epochs for r in trained] or [0.0])
     sent = sum(r.sent for r in past) / clients
+    share = method.training_share(epochs)
     seen: set[UserId] = set()
     rounds = requests = 0
     full = short = 0
@@ -71,13 +73,12 @@ def estimate(
         seen.update(stayers)
         rounds += 1
         requests += len(stayers)
-        if first is None or record.round <= first:
+        if first is None or record.round < first or (record.round == first and share):
             full += len(stayers)
         else:
             short += len(stayers)
     extra = method.more_rounds(last) if first is not None else 0
     in_extra = round(extra * clients / max(last, 1))
-    share = method.training_share(epochs)
     work = full + in_extra + short * (share + SETUP / epochs if share else 0.0)
     if extra:
         seen.update(user for record in past for user in record.participants if user not in leavers)
@@ -89,5 +90,5 @@ def estimate(
         requests,
         requests * (public.items.nbytes + public.dense.nbytes),
         round((requests - in_extra) * sent * method.updates_sent() + in_extra * sent),
-        (rounds + extra) * fixed * BESIDE + work * per_client,
+        (rounds + extra) * fixed * BESIDE + work * per_epoch * epochs,
     )

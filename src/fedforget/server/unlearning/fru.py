@@ -71,7 +71,7 @@ class FRU(Method):
             (fresh, answers), (old, stored) = past.combined(answers), past.combined(stored)
         layout = past.public.layout
         if fresh is None or old is None:
-            past.clients.settle(past.round, Factors.none(past.public.items.shape[0], len(layout.shapes)))
+            past.clients.settle(past.round, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
             return past.public, replace(answers, stored=stored.updates)
         step, factors = calibrate(old, fresh, layout, self.granularity)
         past.clients.settle(past.round, factors)

@@ -58,9 +58,9 @@ class Method(ABC):
     def step(self, past: PastRound) -> tuple[Public, Answers]:
         """Go through one past round again."""
 
-    def rounds(self, first: int, last: int) -> range:
-        """The rounds to go through again, when leavers took part from ``first`` on."""
-        return range(first, last + 1)
+    def begin(self, first: int, last: int) -> int:
+        """The first of the rounds up to ``last`` to go through again, when leavers took part from ``first`` on."""
+        return first
 
     def more_rounds(self, last: int) -> int:
         """Ordinary rounds of training, without the leavers, to add at the end."""

@@ -21,8 +21,8 @@ def pseudonym(user: UserId, salt: str) -> str:
 class Receipt:
     """One erasure: the request, how it was carried out, and the model before and after.
 
-    ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that ``forget`` returns, and stored
-    nowhere: ids are easily guessed, so with the salt beside the hashes they could be read back.
+    ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that ``forget`` returns, and kept
+    nowhere after that: ids are easily guessed, so with the salt beside the hashes they could be read back.
     """
 
     request: str
