@@ -49,9 +49,6 @@ class Honest:
     def settle(self, round_, factors) -> None:
         self.told.append(("settle", round_, factors))
 
-    def roll_back(self, round_) -> None:
-        self.told.append(("roll_back", round_))
-
 
 def poison(users: list, malicious: list, gamma: float = 4.0, seed: int = 0, round_: int = 1) -> Updates:
     return Poisoned(Honest(), Attack(malicious, gamma), seed).train(round_, PUBLIC, users, 1).updates
@@ -141,8 +138,7 @@ def test_all_else_is_passed_on():
     honest = Honest()
     poisoned = Poisoned(honest, Attack(["eve"]), 0)
     poisoned.settle(3, None)
-    poisoned.roll_back(2)
-    assert honest.told == [("settle", 3, None), ("roll_back", 2)]
+    assert honest.told == [("settle", 3, None)]
     np.testing.assert_array_equal(poisoned.recall(1, ["eve"], 5).updates.rows, honest.updates(["eve"]).rows)
 
 

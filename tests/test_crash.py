@@ -160,7 +160,7 @@ def test_killed_again_and_again_at_random_times(tmp_path: Path, unbroken: ff.Fed
     for _ in range(20):
         process = processes.Process(target=train, args=(run,))
         process.start()
-        process.join(dice.uniform(0.02, 0.5))
+        process.join(dice.uniform(0.01, 0.2))
         if process.is_alive():
             process.kill()
             kills += 1

@@ -46,9 +46,12 @@ def test_every_way_has_its_figures(compared: tuple[Recovery, dict[str, Outcome]]
             assert outcome.speedup == outcomes["retrain"].seconds / outcome.seconds
 
 
-def test_nothing_is_left_but_what_was_asked_for(compared: tuple[Recovery, dict[str, Outcome]]) -> None:
-    recovery, _ = compared
-    assert {path.name for path in recovery.folder.iterdir()} == {"before", "slim", "fru-device"}
+def test_nothing_is_left_but_what_was_asked_for(tmp_path: Path) -> None:
+    recovery = small(tmp_path, "retrain", "fru-device", "fru-logged")
+    recovery.fit()
+    recovery.compare(repeats=2, keep=["fru-device"])
+    recovery.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"fru-device"}
 
 
 def test_the_kept_federation_is_the_one_that_was_measured(compared: tuple[Recovery, dict[str, Outcome]]) -> None:
