@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
-import os
 import random
 import resource
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedforget as ff
+from tests.deadly import deadly_at
 
 ROUNDS = 12
 #: The functions through which a run folder changes.
@@ -62,23 +60,7 @@ def train(run: Path, store: str = "packed") -> None:
 
 
 def train_and_die(run: Path, module: str, owner: str, name: str, when: str, n: int, store: str = "packed") -> None:
-    """Train, but be killed right before or after the n-th call of a function."""
-    holder: Any = importlib.import_module(module)
-    holder = getattr(holder, owner) if owner else holder
-    original: Callable[..., object] = getattr(holder, name)
-    calls = 0
-
-    def dying(*args: object, **kwargs: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == n and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*args, **kwargs)
-        if calls == n:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(holder, name, dying)
+    deadly_at(module, owner, name, when, n)
     train(run, store)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import multiprocessing
-import os
 import random
 import shutil
 import signal
@@ -21,6 +19,7 @@ import pytest
 
 import fedforget as ff
 from fedforget.randomness import UserId
+from tests.deadly import deadly_at
 from tests.small_federations import Traces, assert_same_state, contents, first_in, named, privates, trained
 
 DATA = named()
@@ -115,22 +114,7 @@ def abandon(run: Path, *_: object) -> None:
 
 def dying(act: Any, args: tuple[Any, ...], module: str, owner: str, name: str, when: str, n: int) -> None:
     """Act, but be killed right before or after the n-th call of a function."""
-    holder: Any = importlib.import_module(module)
-    holder = getattr(holder, owner) if owner else holder
-    original: Callable[..., object] = getattr(holder, name)
-    calls = 0
-
-    def deadly(*args: object, **kwargs: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == n and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*args, **kwargs)
-        if calls == n:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(holder, name, deadly)
+    deadly_at(module, owner, name, when, n)
     act(*args)
 
 

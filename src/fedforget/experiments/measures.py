@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.data import Interactions
+from fedforget.device.log.stats import ROUND_NUMBER
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.experiments.outcome import Accuracy, Curve
 from fedforget.federation import Federation
 
-#: Beside a private vector of float32, the number of the round it belongs to.
-ROUND_NUMBER = 8
 #: Where on the way to the last round a curve has its points.
 SHARES = (0.05, 0.15, 0.3, 0.5, 0.75)
 

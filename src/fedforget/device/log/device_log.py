@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
 from fedforget.device.log.codec import Codec, Logged
 from fedforget.device.log.contract import Exact, LogStore
-from fedforget.device.log.entries import Entries, Keys
+from fedforget.device.log.entries import Entries, Keys, find
 from fedforget.device.log.quota import Quota
 from fedforget.device.log.select import select
 from fedforget.device.log.settings import Log
@@ -84,10 +84,10 @@ class DeviceLog:
         """The private parameters after a round of users who began with ``initial``, as exactly as they are known."""
         rows = initial.copy()
         exact = self.store.exact(until)
-        at = _places(exact.keys, keys)
-        if exact.keys.size:
-            rows[at >= 0] = exact.rows[at[at >= 0]]
-        unknown = np.flatnonzero(at < 0)
+        known, at = find(exact.keys, keys)
+        if known.size:
+            rows[known] = exact.rows[at]
+        unknown = np.delete(np.arange(keys.size), known)
         self._fill_from_entries(until, keys, unknown, rows)
         return rows
 
@@ -99,7 +99,7 @@ class DeviceLog:
             if not len(entries):
                 return
             logged, sound = self.codec.decode(rounds, entries)
-            rows[places[_places(keys[places], logged.keys)]] = logged.private
+            rows[places[find(keys[places], logged.keys)[1]]] = logged.private
             if sound.all():
                 return
             warnings.warn(
@@ -108,7 +108,7 @@ class DeviceLog:
                 RunWarning,
                 stacklevel=3,
             )
-            places = places[_places(keys[places], entries.keys[~sound])]
+            places = places[find(keys[places], entries.keys[~sound])[1]]
             left = int(rounds[~sound].max()) - 1
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> DeviceLog:
@@ -150,13 +150,3 @@ class DeviceLog:
     def close(self) -> None:
         """Let go of any file."""
         self.store.close()
-
-
-def _places(keys: Keys, wanted: Keys) -> NDArray[np.int64]:
-    """Where each wanted key stands among the keys; -1 where it does not."""
-    if not keys.size:
-        return np.full(wanted.size, -1, np.int64)
-    order = np.argsort(keys)
-    at = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
-    found = order[at]
-    return np.where(keys[found] == wanted, found, -1)
