@@ -41,8 +41,8 @@ from tests.small_federations import (
 #: Each of them needs only what Log("float32") keeps.
 METHODS = [
     ff.FRU(0.4),
-    ff.FRU(0.4, replay="logged"),
-    ff.FRU(0.4, calibration="server"),
+    ff.FRU(0.4, replay="logged", parts="all"),
+    ff.FRU(0.4, calibration="server", parts="all", private="fresh"),
     ff.FRU(0.4, calibration="server", granularity="tensor", replay="logged"),
     ff.FedRemove(),
     ff.Retrain(),
@@ -151,7 +151,7 @@ class Again(ff.Method):
     name: ClassVar[str] = "again"
 
     def step(self, past: ff.PastRound) -> tuple[Public, Answers]:
-        how = Replay(past.epochs, self.items, calibrated=False)
+        how = Replay(past.epochs, self.items, parts=None)
         return past.take(past.clients.replay(past.round, past.public, past.users, how))
 
 

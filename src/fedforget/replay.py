@@ -10,6 +10,12 @@ from fedforget.models.parameters import Array
 
 #: Which items a device replays on: negatives drawn afresh, or exactly the items that its log names for the round.
 ITEMS = ["fresh", "logged"]
+#: Which parts of a fresh update get their old length: everything (the paper's way), or the item rows alone, while other
+#: tensors, which all users share, move as they were trained.
+PARTS = ["rows", "all"]
+#: What becomes of a device's fresh private update, of which no length is stored: it is taken as it is (the paper's
+#: way), or stretched by as much as the replay is shorter than the training was.
+PRIVATES = ["fresh", "stretched"]
 #: Who gives a fresh update its old length: the server, for the cohort's aggregate (the paper's way), or each device,
 #: for its own update.
 CALIBRATIONS = ["server", "device"]
@@ -17,16 +23,17 @@ CALIBRATIONS = ["server", "device"]
 
 @dataclass(frozen=True)
 class Replay:
-    """Train for ``epochs`` epochs on ``items``; if ``calibrated``, give each part of the update its logged length.
+    """Train for ``epochs`` epochs on ``items``; then give ``parts`` of the update (none, if None) their logged lengths.
 
-    With ``stored`` the device sends its logged update along with the fresh one and waits to be told by which factors
-    the server has scaled it (``Factors``) before it logs the round.
+    The private update is taken ``stretch`` times. With ``stored`` the device sends its logged update along with the
+    fresh one and waits to be told by which factors the server has scaled it (``Factors``) before it logs the round.
     """
 
     epochs: int
     items: str = "fresh"
-    calibrated: bool = True
+    parts: str | None = "rows"
     stored: bool = False
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError, one_of
 from fedforget.federation import Federation
 from fedforget.randomness import UserId
-from fedforget.replay import CALIBRATIONS, ITEMS
+from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES
 from fedforget.request import Request
 from fedforget.server.unlearning import METHODS, Method, build_method
 from fedforget.server.unlearning.calibrate import GRANULARITIES
@@ -43,6 +43,8 @@ def forget(
     calibration: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(CALIBRATIONS)}; else device.")] = None,
     granularity: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(GRANULARITIES)}; else row.")] = None,
     replay: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(ITEMS)} items; else fresh.")] = None,
+    parts: Annotated[str | None, typer.Option(help=f"fru: old lengths for {' or '.join(PARTS)}; else rows.")] = None,
+    private: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(PRIVATES)}; else stretched.")] = None,
     share: Annotated[
         float | None, typer.Option(help="continue: more rounds, a share of those so far; else 0.1.")
     ] = None,
@@ -61,8 +63,11 @@ def forget(
     The old model stays in service until the new one is complete. Stop it at any time and go on with --resume.
     """
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
-    settings = {"speedup": speedup, "calibration": calibration, "granularity": granularity, "replay": replay}
-    how = {"--method": method} | {f"--{name}": value for name, value in {**settings, "share": share}.items()}
+    settings = {
+        "speedup": speedup, "calibration": calibration, "granularity": granularity, "replay": replay,
+        "parts": parts, "private": private, "share": share,
+    }  # fmt: skip
+    how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
     chosen = _method(how)
     fed, _ = opened(run, folder, Compute(workers=workers))

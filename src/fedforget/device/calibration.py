@@ -15,6 +15,7 @@ from fedforget.workers import Places, Workers, next_place
 
 #: So many numbers are calibrated in less time than it takes to wake another thread.
 WORTH_SHARING = 2_000_000
+NO_TENSORS = np.zeros(1, np.int64)
 
 
 def logged_lengths(plan: Plan, logged: Logged, logged_plan: Plan, n_items: int) -> Array:
@@ -39,18 +40,19 @@ def _look_up(ptr, items, known_ptr, known_items, known_lengths, n_items, out) ->
 
 
 def calibrate(
-    plan: Plan, trained: Trained, lengths: Array, dense_lengths: Array, layout: Layout, workers: Workers
+    plan: Plan, trained: Trained, lengths: Array, dense_lengths: Array | None, layout: Layout, workers: Workers
 ) -> None:
-    """Give every row and every other tensor of the fresh updates its length, in place.
+    """Give every row of the fresh updates its length, in place, and every other tensor, unless no lengths are given.
 
     What has no direction, because nothing moved, gets no length: both arrays are set to 0 there.
     """
-    bounds = layout.bounds
+    bounds = NO_TENSORS if dense_lengths is None else layout.bounds
+    dense_lengths = np.empty((len(plan), 0), np.float32) if dense_lengths is None else dense_lengths
 
     def run(order: Places, counter: Places) -> None:
         _calibrate(order, counter, plan.item_ptr, trained.rows, lengths, bounds, trained.dense, dense_lengths)
 
-    size = trained.rows.size + trained.dense.size
+    size = trained.rows.size + (trained.dense.size if bounds.size > 1 else 0)
     workers.run(run, costs=np.diff(plan.item_ptr), worth_sharing=size > WORTH_SHARING)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedforget.data import Interactions
 from fedforget.device.calibration import calibrate, logged_lengths, scale
 from fedforget.device.compute import Compute
+from fedforget.device.kernels.norms import tensor_lengths
 from fedforget.device.log.codec import Logged
 from fedforget.device.log.device_log import DAMAGED, DeviceLog
 from fedforget.device.log.entries import Entries
@@ -122,12 +123,15 @@ class Devices:
         past = self._remember(round_, cohort, public.items.shape[0], private=False)
         plan = past.plan if how.items == "logged" else self._plan(round_, public, past.cohort.places)
         trained, seconds = self._train(plan, public, past.cohort, how.epochs)
+        self._stretch(trained, past.cohort, how.stretch)
         sound = _sound(trained)
         keys = self._keys(past.cohort)
-        if how.calibrated:
+        if how.parts is not None:
             lengths = logged_lengths(plan, past.logged, past.plan, public.items.shape[0])
-            dense_lengths = past.logged.dense_lengths.copy()
+            dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
             calibrate(plan, trained, lengths, dense_lengths, public.layout, self.workers)
+            if dense_lengths is None:
+                dense_lengths = tensor_lengths(trained.dense, public.layout)
             if plan is past.plan and sound.all() and past.logged.has(lengths, dense_lengths):
                 self.log.renew(round_, past.entries, trained.private)
             else:
@@ -189,6 +193,12 @@ class Devices:
         started = time.perf_counter()
         trained = self._trainer(plan, public, self._private[cohort.places], epochs)
         return trained, time.perf_counter() - started
+
+    def _stretch(self, trained: Trained, cohort: _Cohort, factor: float) -> None:
+        """Take the private updates so many times, in place."""
+        if factor != 1:
+            before = self._private[cohort.places]
+            trained.private[:] = before + np.float32(factor) * (trained.private - before)
 
     def _answers(
         self, cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_], seconds: float

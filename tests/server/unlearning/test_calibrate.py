@@ -112,3 +112,14 @@ def test_devices_and_server_agree_where_a_cohort_is_one_client(board, model, rep
         one, other = (log.read(round_, keys)[1] for log in logs)
         np.testing.assert_allclose(one.rows, other.rows, rtol=0, atol=2e-5)
         np.testing.assert_allclose(one.dense, other.dense, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@given(STEPS, STEPS)
+def test_rows_alone_leaves_other_tensors_as_they_were_trained(granularity, old, fresh):
+    found, factors = calibrate(old, fresh, LAYOUT, granularity, "rows")
+    everything, all_factors = calibrate(old, fresh, LAYOUT, granularity, "all")
+    np.testing.assert_array_equal(found.items, everything.items)
+    np.testing.assert_array_equal(factors.items, all_factors.items)
+    np.testing.assert_array_equal(found.dense, fresh.dense)
+    assert (factors.dense == 1).all()

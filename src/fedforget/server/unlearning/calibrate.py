@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedforget.models import Layout
@@ -13,16 +15,20 @@ from fedforget.server.aggregate import Step
 GRANULARITIES = ["row", "tensor"]
 
 
-def calibrate(old: Step, fresh: Step, layout: Layout, granularity: str = "row") -> tuple[Step, Factors]:
-    """‖old‖ · fresh / ‖fresh‖ for every part, and the factors ‖old‖ / ‖fresh‖; 0 where nothing moved."""
+def calibrate(
+    old: Step, fresh: Step, layout: Layout, granularity: str = "row", parts: str = "all"
+) -> tuple[Step, Factors]:
+    """‖old‖ · fresh / ‖fresh‖ for every part, and the factors ‖old‖ / ‖fresh‖; 0 where nothing moved.
+
+    With ``parts="rows"`` that is done to the item table only; the factors of other tensors are 1.
+    """
     by_row = granularity == "row"
     items = _factors(_lengths(old.items, by_row), _lengths(fresh.items, by_row))
-    parts = list(layout.places.values())
-    dense = _factors(
-        np.array([np.linalg.norm(old.dense[part]) for part in parts], np.float32),
-        np.array([np.linalg.norm(fresh.dense[part]) for part in parts], np.float32),
-    )
-    sizes = [part.stop - part.start for part in parts]
+    places = list(layout.places.values())
+    dense = np.ones(len(places), np.float32)
+    if parts == "all":
+        dense = _factors(*(_tensor_lengths(step, places) for step in (old, fresh)))
+    sizes = [place.stop - place.start for place in places]
     step = Step(fresh.items * items[:, None], fresh.dense * np.repeat(dense, sizes))
     return step, Factors(np.broadcast_to(items, fresh.items.shape[:1]), dense)
 
@@ -32,6 +38,10 @@ def _lengths(table: Array, by_row: bool) -> Array:
     squares = np.einsum("ij,ij->i", table, table, dtype=np.float64)
     lengths: Array = np.sqrt(squares if by_row else squares.sum(keepdims=True)).astype(np.float32)
     return lengths
+
+
+def _tensor_lengths(step: Step, places: Sequence[slice]) -> Array:
+    return np.array([np.linalg.norm(step.dense[place]) for place in places], np.float32)
 
 
 def _factors(old: Array, fresh: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Public
-from fedforget.replay import CALIBRATIONS, ITEMS, Factors, Replay
+from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES, Factors, Replay
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
 from fedforget.server.unlearning.method import Method, PastRound
 from fedforget.updates import Answers
@@ -24,12 +24,18 @@ class FRU(Method):
     log. ``"server"``: the server gives the cohort's fresh aggregate the length of the stored one (the paper; the log
     must hold whole updates), each item row by itself or the whole table (``granularity``). ``replay="logged"`` trains
     on the items that the log names instead of fresh negatives.
+
+    ``parts="rows"`` gives item rows their old lengths and takes other tensors (a perceptron) as they were trained;
+    ``"all"`` gives every tensor its length (the paper). ``private="fresh"`` takes a device's private update as a short
+    training leaves it (the paper); ``"stretched"`` takes it L / ⌈λL⌉ times, as far as all epochs would have gone.
     """
 
     speedup: float = 0.1
     calibration: str = "device"
     granularity: str = "row"
     replay: str = "fresh"
+    parts: str = "rows"
+    private: str = "stretched"
 
     name: ClassVar[str] = "fru"
 
@@ -40,6 +46,8 @@ class FRU(Method):
             ("calibration", self.calibration, CALIBRATIONS),
             ("granularity", self.granularity, GRANULARITIES),
             ("replay", self.replay, ITEMS),
+            ("parts", self.parts, PARTS),
+            ("private", self.private, PRIVATES),
         ):
             if value not in known:
                 raise one_of(kind, value, known)
@@ -57,11 +65,11 @@ class FRU(Method):
             return past.recall() if self.calibration == "server" else past.train()
         if self.calibration == "server":
             return self._calibrated_here(past)
-        how = Replay(self._epochs(past.epochs), self.replay)
+        how = self._how(past.epochs)
         return past.take(past.clients.replay(past.round, past.public, past.users, how))
 
     def _calibrated_here(self, past: PastRound) -> tuple[Public, Answers]:
-        how = Replay(self._epochs(past.epochs), self.replay, calibrated=False, stored=True)
+        how = replace(self._how(past.epochs), parts=None, stored=True)
         answers = past.clients.replay(past.round, past.public, past.users, how)
         assert answers.stored is not None
         old, stored = past.combined(Answers(answers.stored))
@@ -73,7 +81,7 @@ class FRU(Method):
         if fresh is None or old is None:
             past.clients.settle(past.round, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
             return past.public, replace(answers, stored=stored.updates)
-        step, factors = calibrate(old, fresh, layout, self.granularity)
+        step, factors = calibrate(old, fresh, layout, self.granularity, self.parts)
         past.clients.settle(past.round, factors)
         return step.apply(past.public), replace(answers, stored=stored.updates)
 
@@ -88,6 +96,11 @@ class FRU(Method):
     def needs_whole_updates(self) -> bool:
         """The server's calibration needs them."""
         return self.calibration == "server"
+
+    def _how(self, epochs: int) -> Replay:
+        short = self._epochs(epochs)
+        stretch = epochs / short if self.private == "stretched" else 1.0
+        return Replay(short, self.replay, self.parts, stretch=stretch)
 
     def _epochs(self, epochs: int) -> int:
         return math.ceil(self.speedup * epochs - 1e-9)
