@@ -11,7 +11,7 @@ from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.experiments.ways import WAYS
 from tests.cli.conftest import Shell
 
-KEYS = {"seconds", "speedup", "sampled", "full", "log_bytes_per_device", "log_share_of_item_table"}
+KEYS = {"seconds", "speedup", "sampled", "full", "log"}
 
 
 @pytest.fixture

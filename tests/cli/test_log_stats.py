@@ -9,7 +9,7 @@ import pytest
 import fedforget as ff
 from fedforget.cli.main import app
 from fedforget.device.log.stats import PLACES
-from fedforget.experiments.measures import item_table_bytes, log_bytes_per_device
+from fedforget.experiments.measures import item_table_bytes, log_size
 from tests.cli.conftest import Shell, train_arguments, write_table
 
 
@@ -45,11 +45,11 @@ def test_the_figures_are_those_of_the_store(shell: Shell, runs: dict[str, Path],
     copies = found["devices"] * found["parts"]["copy"]
     assert found["bytes_per_device"]["total"] == sum(int(sizes.sum()) for _, _, sizes in heads) + copies
     assert found["entries_per_device"]["total"] == sum(keys.size for _, keys, _ in heads)
-    assert found["bytes_per_device"]["mean"] == pytest.approx(log_bytes_per_device(fed))
+    assert found["bytes_per_device"]["mean"] == pytest.approx(log_size(fed).total)
     assert sum(found["parts"].values()) == pytest.approx(found["bytes_per_device"]["mean"])
     assert list(found["parts"]) == PLACES
     assert found["item_table_bytes"] == item_table_bytes(fed)
-    assert found["share_of_item_table"] == pytest.approx(log_bytes_per_device(fed) / item_table_bytes(fed))
+    assert found["share_of_item_table"] == pytest.approx(log_size(fed).total / item_table_bytes(fed))
     assert sum(row["bytes"] for row in found["top"]) == found["bytes_per_device"]["total"]
     assert sum(row["entries"] for row in found["top"]) == found["entries_per_device"]["total"]
     assert found["top"][0]["bytes"] == found["bytes_per_device"]["max"]

@@ -19,7 +19,7 @@ TRAINING = ff.LocalTraining(epochs=4)
 def small(folder: Path, *ways: str, rounds: int = 4) -> Recovery:
     train, test = ff.synthetic(users=40, items=60, mean_items=12).split(test=0.2, seed=0)
     model = ff.LightGCN(dim=8)
-    return Recovery(train, test, model, folder, rounds=rounds, ways=ways or tuple(WAYS), training=TRAINING)
+    return Recovery(train, test, model, folder, rounds=rounds, ways=chosen_ways(ways or list(WAYS)), training=TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_every_way_has_its_figures(compared: tuple[Recovery, dict[str, Outcome]]
     for name, outcome in outcomes.items():
         assert set(outcome.accuracy.sampled) == {"hr", "ndcg"}
         assert set(outcome.accuracy.full) == {"hr", "ndcg", "recall"}
-        assert outcome.log_share_of_item_table == pytest.approx(outcome.log_bytes_per_device / (60 * 8 * 4))
+        assert outcome.log.share == pytest.approx(outcome.log.total / (60 * 8 * 4))
         if name == "attacked":
             assert (outcome.seconds, outcome.speedup, outcome.receipt) == (0.0, None, None)
         else:
@@ -60,7 +60,7 @@ def test_the_kept_federation_is_the_one_that_was_measured(compared: tuple[Recove
     result = kept.evaluate(recovery.test)
     assert outcomes["fru-device"].accuracy.full == result.full
     assert outcomes["fru-device"].accuracy.sampled == result.sampled
-    assert not set(recovery.attack.users) & set(kept.train.user_ids.tolist())
+    assert not set(recovery.malicious) & set(kept.train.user_ids.tolist())
     kept.close()
 
 
@@ -86,7 +86,7 @@ def test_curves_end_with_the_result(compared: tuple[Recovery, dict[str, Outcome]
 def test_retrain_is_a_federation_that_never_had_them(compared: tuple[Recovery, dict[str, Outcome]]) -> None:
     """The clean reference need not be trained: it is Retrain."""
     recovery, outcomes = compared
-    cohorts = {r: [u for u in recovery.before.cohort(r) if u not in recovery.attack.users] for r in range(1, 5)}
+    cohorts = {r: [u for u in recovery.before.cohort(r) if u not in recovery.malicious] for r in range(1, 5)}
     clean = ff.Federation(recovery.train, recovery.before.model, training=TRAINING).fit(rounds=4, cohorts=cohorts)
     assert outcomes["retrain"].receipt is not None
     assert clean.public.digest == outcomes["retrain"].receipt.digest_after
@@ -97,9 +97,9 @@ def test_the_log_is_counted_to_the_byte(compared: tuple[Recovery, dict[str, Outc
     recovery, outcomes = compared
     slim = recovery.slim
     entries = sum(int(sizes.sum()) for _, _, sizes in slim.devices.log.store.heads())
-    assert measures.log_bytes_per_device(slim) == entries / 40 + 8 * 4 + 8
-    assert outcomes["fru-device"].log_bytes_per_device == measures.log_bytes_per_device(slim)
-    sizes = [outcomes[name].log_bytes_per_device for name in ("fru-logged", "fru-server", "fedremove")]
+    assert measures.log_size(slim).total == entries / 40 + 8 * 4 + 8
+    assert outcomes["fru-device"].log.total == measures.log_size(slim).total
+    sizes = [outcomes[name].log.total for name in ("fru-logged", "fru-server", "fedremove")]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[1] < sizes[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedforget.experiments import plots
 from fedforget.experiments.comparison import Comparison
-from fedforget.experiments.outcome import Accuracy, Outcome
+from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
 from fedforget.experiments.report import html_report
 from fedforget.experiments.ways import WAYS
 
@@ -24,7 +24,9 @@ SETTING = {
 
 
 def made() -> Comparison:
-    outcome = Outcome(2.0, 3.5, ACCURACY, 700.0, 0.35, curve=[(2, ACCURACY), (4, ACCURACY)])
+    outcome = Outcome(
+        2.0, 3.5, ACCURACY, LogSize(700.0, 400.0, 100.0, 500.0, 2000.0), curve=[(2, ACCURACY), (4, ACCURACY)]
+    )
     outcomes = {name: replace(outcome, curve=() if name == "continue" else outcome.curve) for name in WAYS}
     outcomes["attacked"] = replace(outcome, seconds=0.0, speedup=None)
     return Comparison(SETTING, {"cores": 2}, outcomes, ACCURACY)

@@ -37,7 +37,7 @@ def bench_unlearn(
     Logs and snapshots are on disk, in a temporary folder inside ``work``: for NCF with whole updates on MovieLens-100k
     some 20 GB at 200 rounds. Everything is warm before it is timed.
     """
-    chosen_ways(ways)
+    chosen = chosen_ways(ways)
     if work is not None and not work.is_dir():
         raise ConfigError(
             f"The work folder {work} is not there.", "Make it first, or leave it out for a temporary one."
@@ -49,9 +49,9 @@ def bench_unlearn(
         with TemporaryDirectory(prefix="fedforget-bench-", dir=work) as folder:
             recovery = Recovery(
                 train, test, build_model(name), folder,
-                rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=ways, training=training,
+                rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=chosen, training=training,
             )  # fmt: skip
-            say(f"{name}: warming up, then {rounds} rounds with {len(recovery.attack.users)} malicious users")
+            say(f"{name}: warming up, then {rounds} rounds with {len(recovery.malicious)} malicious users")
             recovery.warm_up()
             recovery.fit()
             outcomes = recovery.compare(repeats=repeats, say=lambda label: say(f"{name}: {label}"))  # noqa: B023

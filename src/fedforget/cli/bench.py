@@ -75,7 +75,7 @@ def unlearn(
 ) -> None:
     """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
     names = _models(models or ("lightgcn" if quick else "lightgcn,ncf"))
-    ways = chosen_ways([name for name in methods.split(",") if name])
+    ways = list(chosen_ways([name for name in methods.split(",") if name]))
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
     show.tell_if_compiling()
     result = bench_unlearn(

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, data, forget, log, quickstart, receipts, runs
+from fedforget.cli import bench, data, forget, log, quickstart, receipts, reproduce, runs
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -31,6 +31,7 @@ app.command()(runs.evaluate)
 app.command()(runs.recommend)
 app.command()(forget.forget)
 app.command()(receipts.receipts)
+app.command()(reproduce.reproduce)
 
 
 INTERRUPTED = 130

@@ -68,7 +68,7 @@ def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path,
     source = source | {"test": 0.2, "split_seed": 0}
     work = out / "work"
     recovery = Recovery(train, test, LightGCN(), work, rounds=rounds, source=source)
-    malicious = len(recovery.attack.users)
+    malicious = len(recovery.malicious)
     if not quiet:
         show.notes.print(f"{source['name']}: {data}, every user one client, {malicious} of them malicious.")
     recovery.warm_up()
@@ -94,9 +94,9 @@ def _setting(recovery: Recovery, data: str) -> dict[str, Any]:
         "users": fed.train.n_users,
         "items": fed.train.n_items,
         "training_interactions": len(fed.train),
-        "malicious": len(recovery.attack.users) / fed.train.n_users,
-        "malicious_users": len(recovery.attack.users),
-        "gamma": recovery.attack.gamma,
+        "malicious": len(recovery.malicious) / fed.train.n_users,
+        "malicious_users": len(recovery.malicious),
+        "gamma": recovery.gamma,
         "rounds": fed.rounds,
         "seed": fed.settings.seed,
         "model": fed.model.settings(),

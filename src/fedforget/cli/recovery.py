@@ -34,7 +34,7 @@ def recovery_table(
             *_accuracy(row),
             f"{row['seconds']:.2f}" if row["seconds"] else "–",
             f"{row['speedup']:.1f}x" if row["speedup"] else "–",
-            f"{in_bytes(row['log_bytes_per_device'])} {100 * row['log_share_of_item_table']:>5.3g}%",
+            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>5.3g}%",
         )
     return table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.data import Interactions
-from fedforget.device.log.stats import ROUND_NUMBER
+from fedforget.device.log.stats import PaperLog, log_stats
 from fedforget.evaluation import Ranking, evaluate
-from fedforget.experiments.outcome import Accuracy, Curve
+from fedforget.experiments.outcome import Accuracy, Curve, LogSize
 from fedforget.federation import Federation
 
 #: Where on the way to the last round a curve has its points.
@@ -43,15 +43,22 @@ def accuracy_of_popularity(train: Interactions, test: Interactions, like: Federa
     return Accuracy(result.sampled, result.full)
 
 
-def log_bytes_per_device(fed: Federation) -> float:
-    """The mean bytes of log on a device, everything counted.
+def log_size(fed: Federation) -> LogSize:
+    """What a device of a federation keeps for unlearning, everything counted.
 
     That is every entry with its head, item numbers, numbers, private parameters and checksum, and beside the entries
     the exact copy of the private parameters from before the last round (and that round's number), which a device holds
     so that a round can be repeated. Its current private parameters are the model, not the log.
     """
-    entries = sum(int(sizes.sum()) for _, _, sizes in fed.devices.log.store.heads())
-    return entries / fed.train.n_users + fed.model.private_layout.size * 4 + ROUND_NUMBER
+    stats = log_stats(fed.devices.log, fed.train.user_keys)
+    paper = PaperLog.of(fed.model, fed.settings.sampler, fed.train.counts, stats.entries)
+    return LogSize(
+        total=float(stats.per_device.mean()),
+        rows=float(stats.of("rows").mean()),
+        dense=float(stats.of("dense").mean()),
+        formula=float(paper.rows.mean()),
+        item_table=item_table_bytes(fed),
+    )
 
 
 def item_table_bytes(fed: Federation) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedforget.server.unlearning.receipt import Receipt
@@ -23,6 +23,27 @@ class Accuracy:
         return {"sampled": dict(self.sampled), "full": dict(self.full)}
 
 
+@dataclass(frozen=True)
+class LogSize:
+    """What the devices of a federation keep for unlearning, in mean bytes a device.
+
+    ``total`` is everything; ``rows`` of it are item rows (or their lengths), ``dense`` the other public tensors.
+    ``formula`` is what the paper's storage analysis gives for the same devices and participations, item rows only.
+    ``item_table`` is the item embeddings in float32, which any device has to receive anyway.
+    """
+
+    total: float
+    rows: float
+    dense: float
+    formula: float
+    item_table: float
+
+    @property
+    def share(self) -> float:
+        """All of it as a share of the item table."""
+        return self.total / self.item_table
+
+
 #: The accuracy after some rounds, in their order.
 Curve = Sequence[tuple[int, Accuracy]]
 
@@ -32,15 +53,13 @@ class Outcome:
     """One way's result.
 
     ``seconds`` is the wall clock of unlearning, without any evaluation; ``speedup`` is Retrain's seconds over these,
-    None where nothing is done or Retrain is not there to compare with. Log sizes are of the log that the method runs
-    on: see ``log_bytes_per_device``.
+    None where nothing is done or Retrain is not there to compare with. ``log`` is the log that the method runs on.
     """
 
     seconds: float
     speedup: float | None
     accuracy: Accuracy
-    log_bytes_per_device: float
-    log_share_of_item_table: float
+    log: LogSize
     receipt: Receipt | None = field(default=None, compare=False)
     curve: Curve = ()
 
@@ -56,12 +75,16 @@ class Outcome:
             "seconds": self.seconds,
             "speedup": self.speedup,
             **self.accuracy.to_dict(),
-            "log_bytes_per_device": self.log_bytes_per_device,
-            "log_share_of_item_table": self.log_share_of_item_table,
+            "log": asdict(self.log),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], curve: Curve = ()) -> Outcome:
         """What ``to_dict`` gave."""
-        rest = {name: value for name, value in values.items() if name not in ("sampled", "full")}
-        return cls(accuracy=Accuracy(values["sampled"], values["full"]), curve=curve, **rest)
+        return cls(
+            values["seconds"],
+            values["speedup"],
+            Accuracy(values["sampled"], values["full"]),
+            LogSize(**values["log"]),
+            curve=curve,
+        )

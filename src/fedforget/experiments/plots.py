@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from io import StringIO
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from fedforget.experiments.comparison import Comparison
@@ -25,12 +25,13 @@ COLOURS = {
     "continue": "#cc79a7",
     "fedremove": "#e69f00",
     "retrain": "#595959",
+    "fru-all": "#f0e442",
     "fru-server": "#56b4e9",
     "fru-device": "#0072b2",
     "fru-logged": "#009e73",
 }
 #: Those on which white letters would be hard to read.
-PALE = ("continue", "fedremove", "fru-server")
+PALE = ("continue", "fedremove", "fru-all", "fru-server")
 MARKERS = {"attacked": "X", "retrain": "s", "fru-server": "D", "fru-device": "o", "fru-logged": "^"}
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -44,6 +45,9 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedforget",
 }
+#: What matplotlib would add to a file of each kind, and the resolution of those that have one.
+UNSAID = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
+DPI = 120
 METRICS: dict[str, Callable[[Accuracy], float]] = {
     "sampled HR@10": lambda accuracy: 100 * accuracy.sampled["hr"],
     "sampled NDCG@10": lambda accuracy: 100 * accuracy.sampled["ndcg"],
@@ -90,9 +94,9 @@ def log_by_method(comparison: Comparison) -> str:
 
     def draw(figure: Figure) -> None:
         (axes,) = _row(figure, 1)
-        sizes = {name: outcome.log_bytes_per_device for name, outcome in comparison.outcomes.items()}
+        sizes = {name: outcome.log.total for name, outcome in comparison.outcomes.items()}
         for place, (name, size) in enumerate(reversed(list(sizes.items()))):
-            share = comparison.outcomes[name].log_share_of_item_table
+            share = comparison.outcomes[name].log.share
             axes.plot([size], [place], "o", markersize=10, color=COLOURS[name])
             axes.annotate(
                 f"{in_bytes(size)}  ({share:.1%})", (size, place), (10, 0), textcoords="offset points", va="center",
@@ -165,17 +169,23 @@ def _values_inside(axes: Axes, values: Mapping[str, float]) -> None:
         )
 
 
-def _svg(draw: Callable[[Figure], None], name: str, inches: tuple[float, float]) -> str:
-    """A figure as an ``<svg>`` element that needs nothing from elsewhere, its ids its own within a page."""
+def paint(draw: Callable[[Figure], None], inches: tuple[float, float], kind: str = "svg") -> bytes:
+    """A figure as a file, svg or png, without a date or anything else that would differ the next time."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
-        text = StringIO()
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    element = text.getvalue()[text.getvalue().index("<svg") :]
+        file = BytesIO()
+        figure.savefig(file, format=kind, dpi=DPI, metadata=dict.fromkeys(UNSAID[kind]))
+    return file.getvalue()
+
+
+def _svg(draw: Callable[[Figure], None], name: str, inches: tuple[float, float]) -> str:
+    """A figure as an ``<svg>`` element that needs nothing from elsewhere, its ids its own within a page."""
+    text = paint(draw, inches).decode()
+    element = text[text.index("<svg") :]
     element = re.sub(r' xmlns(:xlink)?="[^"]*"', "", element)
     element = re.sub(r' width="[^"]*pt" height="[^"]*pt"|(?<=<svg) height="[^"]*pt"', "", element, count=1)
     return re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", element)

@@ -11,29 +11,33 @@ from typing import Any
 
 from fedforget.attacks import Attack
 from fedforget.data import Interactions, synthetic
+from fedforget.device.compute import Compute
 from fedforget.device.log.settings import Log
+from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.experiments import measures
-from fedforget.experiments.outcome import Accuracy, Outcome
-from fedforget.experiments.ways import WAYS, chosen_ways, needs_whole_updates
+from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
+from fedforget.experiments.ways import WAYS, Way
 from fedforget.federation import Federation, OnRound
 from fedforget.models import Recommender
 from fedforget.server.unlearning.receipt import Receipt
 
 REFERENCE = "retrain"
 SLIM = Log()
+WHOLE = Log("float32", "all")
 Say = Callable[[str], None]
 
 
 class Recovery:
     """A federation with malicious users in a work folder, trained once, and copies of it that forget them.
 
-    ``ways`` are names of ``WAYS``. Each gets its own copy, with the log that one would keep for it in practice, on the
-    same disk. What is spent is removed at the end, by ``close``: some file systems make new files many times slower
+    Each of the ``ways`` gets its own copy, with the log that one would keep for it in practice, on the same disk. What
+    is spent is removed at the end, by ``close``, unless it is large: some file systems make new files many times slower
     for a while after thousands were deleted, which would count against whoever comes next. The log of ``before``, the
     attacked federation, is whole only if a way needs whole updates (on MovieLens-100k NCF's are 34 MB a round);
-    ``slim`` is the same federation with lengths only.
+    ``slim`` is the same federation with lengths only. With ``malicious=0`` nobody attacks, and there is nothing to
+    recover from: "attacked" is then plain training.
     """
 
     def __init__(
@@ -47,21 +51,23 @@ class Recovery:
         malicious: float = 0.2,
         gamma: float = 4.0,
         seed: int = 0,
-        ways: Sequence[str] = tuple(WAYS),
+        ways: Mapping[str, Way] = WAYS,
         training: LocalTraining | None = None,
+        sampler: Sampler | None = None,
+        compute: Compute | None = None,
         source: Mapping[str, Any] | None = None,
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}.", "Give at least 1: an attack needs a round to take part in.")
-        self.ways = chosen_ways(ways)
+        self.ways = ways
         self.rounds = rounds
         self.folder = Path(folder)
-        self.attack = Attack.by(train.user_ids.tolist(), malicious, gamma=gamma, seed=seed)
-        self.train, self.test = train.without(self.attack.users), test.without(self.attack.users)
-        log = Log("float32", "all") if needs_whole_updates(self.ways) else SLIM
+        attack = Attack.by(train.user_ids.tolist(), malicious, gamma=gamma, seed=seed) if malicious else None
+        self.malicious, self.gamma = attack.users if attack else (), gamma
+        self.train, self.test = train.without(self.malicious), test.without(self.malicious)
         self.before = Federation(
-            train, model, seed=seed, path=self.folder / "before", training=training, log=log, attack=self.attack,
-            source=source,
+            train, model, seed=seed, path=self.folder / "before", training=training, sampler=sampler, attack=attack,
+            log=WHOLE if any(way.log.whole_updates for way in ways.values()) else SLIM, compute=compute, source=source,
         )  # fmt: skip
         self.slim = self.before
         self._spent: list[Federation] = []
@@ -95,7 +101,7 @@ class Recovery:
         """Every chosen way's outcome, with its speed-up over the reference, which is measured first."""
         outcomes = {}
         for name in sorted(self.ways, key=lambda name: name != REFERENCE):
-            say(WAYS[name].label)
+            say(self.ways[name].label)
             outcomes[name] = self.recover(name, repeats=repeats, curve=name in curves, keep=name in keep)
         return {name: outcomes[name].against(outcomes.get(REFERENCE)) for name in self.ways}
 
@@ -107,21 +113,23 @@ class Recovery:
         """
         if repeats < 1:
             raise ConfigError(f"repeats is {repeats}.", "Give at least 1.")
-        way = WAYS[name]
+        way = self.ways[name]
         source = self.slim if way.log == SLIM else self.before
         if way.method is None:
-            return self._outcome(source, [0.0], measures.log_bytes_per_device(source), None, curve)
+            return self._outcome(source, [0.0], measures.log_size(source), None, curve)
         seconds: list[float] = []
         for repeat in range(repeats):
-            fed = self._copy(source, name if repeat == repeats - 1 else f"{name}-{repeat + 1}", way.log)
-            log_bytes = measures.log_bytes_per_device(fed)
-            receipt = fed.forget(self.attack.users, way.method)
+            last = repeat == repeats - 1
+            fed = self._copy(source, name if last else f"{name}-{repeat + 1}", way.log)
+            log = measures.log_size(fed)
+            receipt = fed.forget(self.malicious, way.method)
             seconds.append(receipt.seconds)
-            self._spent.append(fed)
-        outcome = self._outcome(fed, seconds, log_bytes, receipt, curve)
+            if not last:
+                self._spend(fed)
+        outcome = self._outcome(fed, seconds, log, receipt, curve)
         fed.close()
-        if keep:
-            self._spent.remove(fed)
+        if not keep:
+            self._spend(fed)
         return outcome
 
     def popular(self) -> Accuracy:
@@ -130,11 +138,16 @@ class Recovery:
 
     def close(self) -> None:
         """Give up the attacked federation, files and all."""
-        for fed in {self.slim.path: self.slim, self.before.path: self.before}.values():
-            _give_up(fed)
-        for fed in self._spent:
+        for fed in {fed.path: fed for fed in (self.slim, self.before, *self._spent)}.values():
             _give_up(fed)
         self._spent.clear()
+
+    def _spend(self, fed: Federation) -> None:
+        """Have a federation removed, in the end or, if its logs are large, now."""
+        if fed.settings.log.whole_updates:
+            _give_up(fed)
+        else:
+            self._spent.append(fed)
 
     def _copy(self, source: Federation, name: str, log: Log) -> Federation:
         """A copy in the work folder, in place of one that an interrupted attempt may have left."""
@@ -143,7 +156,7 @@ class Recovery:
         return source.copy(path, log=log)
 
     def _outcome(
-        self, fed: Federation, seconds: Sequence[float], log_bytes: float, receipt: Receipt | None, curve: bool
+        self, fed: Federation, seconds: Sequence[float], log: LogSize, receipt: Receipt | None, curve: bool
     ) -> Outcome:
         accuracy = measures.accuracy_after(fed, fed.rounds, self.train, self.test)
         way_there = measures.accuracy_on_the_way(fed, self.train, self.test) if curve else []
@@ -151,8 +164,7 @@ class Recovery:
             seconds=statistics.median(seconds),
             speedup=None,
             accuracy=accuracy,
-            log_bytes_per_device=log_bytes,
-            log_share_of_item_table=log_bytes / measures.item_table_bytes(fed),
+            log=log,
             receipt=receipt,
             curve=[*way_there, (fed.rounds, accuracy)] if curve else (),
         )

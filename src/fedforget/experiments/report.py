@@ -90,7 +90,7 @@ def _lead(comparison: Comparison) -> str:
         text += (
             f" HR@10 (sampled) was {_percent(attacked.accuracy)} under attack, is {_percent(retrain.accuracy)} after "
             f"training everything again and {_percent(fru.accuracy)} after FRU on the devices, which was "
-            f"{fru.speedup or 0:.1f} times as fast and needs {plots.in_bytes(fru.log_bytes_per_device)} of log on each."
+            f"{fru.speedup or 0:.1f} times as fast and needs {plots.in_bytes(fru.log.total)} of log on each."
         )
     return text
 
@@ -118,8 +118,8 @@ def _row(label: str, accuracy: Accuracy, outcome: Outcome | None, name: str = ""
         cells += [
             f"{outcome.seconds:.1f}" if outcome.seconds else "–",
             f"{outcome.speedup:.1f}x" if outcome.speedup else "–",
-            plots.in_bytes(outcome.log_bytes_per_device),
-            f"{outcome.log_share_of_item_table:.1%}",
+            plots.in_bytes(outcome.log.total),
+            f"{outcome.log.share:.1%}",
         ]
     kind = ' class="reference"' if name == "retrain" else ""
     figures = "".join(f"<td>{cell}</td>" for cell in cells)

@@ -44,11 +44,17 @@ WAYS: dict[str, Way] = {
         "Everything again from the start without the malicious users. The reference: it cannot remember them.",
         Retrain(),
     ),
+    "fru-all": Way(
+        "FRU, paper w/o IUS",
+        "The paper's FRU without its importance-based update selection: devices keep every row of every update.",
+        FRU(calibration="server", parts="all", private="fresh"),
+        Log("float32", "all"),
+    ),
     "fru-server": Way(
         "FRU, paper",
         "The paper's FRU: every round again in a tenth of the epochs (λ = 0.1); the server gives the cohort's new "
         "update the length of the stored ones, so devices must keep whole updates (half of their rows).",
-        FRU(calibration="server"),
+        FRU(calibration="server", parts="all", private="fresh"),
         Log("float32", "importance", 0.5),
     ),
     "fru-device": Way(
@@ -66,16 +72,11 @@ WAYS: dict[str, Way] = {
 }
 
 
-def chosen_ways(names: Sequence[str]) -> list[str]:
+def chosen_ways(names: Sequence[str]) -> dict[str, Way]:
     """These ways in the usual order, each once; an unknown name or none at all is refused."""
     for name in names:
         if name not in WAYS:
             raise one_of("method", name, list(WAYS))
     if not names:
         raise ConfigError("No method is named.", f"Choose from {', '.join(WAYS)}.")
-    return [name for name in WAYS if name in names]
-
-
-def needs_whole_updates(names: Sequence[str]) -> bool:
-    """Whether any of these ways needs logs with whole updates."""
-    return any(WAYS[name].log.whole_updates for name in names)
+    return {name: way for name, way in WAYS.items() if name in names}
