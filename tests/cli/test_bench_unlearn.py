@@ -26,7 +26,7 @@ def test_the_promised_shape(shell: Shell) -> None:
     assert set(result["models"]) == {"lightgcn"}
     methods = result["models"]["lightgcn"]["methods"]
     assert set(methods) == {
-        "retrain", "fru-server", "fru-device", "fru-logged", "fedremove", "continue", "attacked",
+        "retrain", "fru-all", "fru-server", "fru-device", "fru-logged", "fedremove", "continue", "attacked",
     }  # fmt: skip
     for row in methods.values():
         assert set(row) == KEYS

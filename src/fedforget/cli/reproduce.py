@@ -28,7 +28,7 @@ OUT = Path("runs") / "reproduction"
 def reproduce(
     what: Annotated[str, typer.Argument(help=f"{', '.join(STUDIES)}, all; or page, to write the page anew.")],
     preset: Annotated[str, typer.Option(help="paper: as in the paper; quick: a look at it in minutes.")] = "paper",
-    datasets: Annotated[str | None, typer.Option(help="Which data, separated by commas.")] = None,
+    datasets: Annotated[str | None, typer.Option(help="Which data, by name or file, separated by commas.")] = None,
     models: Annotated[str | None, typer.Option(help="Which models, separated by commas.")] = None,
     malicious: Annotated[str | None, typer.Option(help="Shares of malicious users, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on.")] = None,
@@ -92,7 +92,7 @@ def _names(kind: str, text: str | None, known: list[str]) -> tuple[str, ...] | N
         return None
     names = tuple(name for name in text.split(",") if name)
     for name in names:
-        if name not in known:
+        if name not in known and not (kind == "data set" and Path(name).is_file()):
             raise one_of(kind, name, known)
     return names
 
