@@ -140,7 +140,7 @@ def test_a_place_without_one_of_the_two_ways_is_missing_too() -> None:
 def test_nothing_measured_is_said_so() -> None:
     verdicts = {one.text: one.verdict for one in claims.judge(Summary([row(ML_NCF, "continue", 0.5)]))}
     assert set(verdicts.values()) == {UNKNOWN}
-    assert len(verdicts) == 20
+    assert len(verdicts) == 22
 
 
 def test_speed() -> None:

@@ -62,6 +62,8 @@ def _of_recovery(summary: Summary) -> list[Claim]:
         *(_ways(summary, text.format(f"{way_of(way)},"), way, "retrain", strict=False, ours=True) for way in OURS),
         _ways(summary, "FRU is above FedRemove", "fru-server", "fedremove"),
         _ways(summary, "FRU is above Attacked", "fru-server", "attacked"),
+        _ways(summary, f"{way_of('fru-device')}, is above FedRemove", "fru-device", "fedremove", ours=True),
+        _ways(summary, f"{way_of('fru-device')}, is above Attacked", "fru-device", "attacked", ours=True),
         _ways(summary, "FedRemove does not recover: it stays below Retrain", "retrain", "fedremove"),
         _ways(summary, selection, "fru-server", "fru-all", strict=False),
     ]
