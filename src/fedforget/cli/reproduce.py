@@ -35,7 +35,9 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
     workers: Annotated[int, typer.Option(help="Federations at a time; what is timed runs alone all the same.")] = 1,
     out: Annotated[Path, typer.Option(help="Where cells.csv, the figures and the page go.")] = OUT,
-    work: Annotated[Path | None, typer.Option(help="Where federations are kept meanwhile; else OUT/work.")] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Where federations are kept meanwhile, for ncf up to 70 GB; else OUT/work.")
+    ] = None,
     into: Annotated[Path | None, typer.Option(help="A page whose marked section is to be written anew.")] = None,
     folder: Folder = None,
     as_json: AsJson = False,
