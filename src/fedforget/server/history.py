@@ -235,7 +235,8 @@ class History:
         rounds = [int(row[0]) for row in self._db.execute("SELECT round FROM round ORDER BY round DESC")]
         if self.folder is None:
             return [round_ for round_ in rounds if round_ in self._in_memory]
-        return [round_ for round_ in rounds if self._path(round_).exists()]
+        there = {path.name for path in (self.folder / "snapshots").glob("*.safetensors")}
+        return [round_ for round_ in rounds if _name(round_) in there]
 
     def _store(self, round_: int, public: Public) -> None:
         if self.folder is None:
@@ -254,7 +255,7 @@ class History:
 
     def _path(self, round_: int) -> Path:
         assert self.folder is not None
-        return self.folder / "snapshots" / f"{round_:06d}.safetensors"
+        return self.folder / "snapshots" / _name(round_)
 
     def _unwritable(self, error: Exception) -> RunError:
         return cannot_write((self.folder or Path()) / "history.sqlite", error)
@@ -264,6 +265,11 @@ class History:
             f"The snapshot {path} is damaged: {reason}.",
             "Remove that file and open the run again: it goes on from the snapshot before it.",
         )
+
+
+def _name(round_: int) -> str:
+    """What the snapshot of a round is called."""
+    return f"{round_:06d}.safetensors"
 
 
 def _connect(folder: Path | None) -> sqlite3.Connection:

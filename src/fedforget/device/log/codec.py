@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
 from fedforget.device.log import body, ragged
 from fedforget.device.log.body import CRC, SOME_ROWS, Ptr
+from fedforget.device.log.checksum import checksums
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.device.log.lengths import Bytes
 from fedforget.device.log.numbers import NumberFormat
@@ -187,10 +188,4 @@ class Codec:
         """The checksum that each entry should carry: one of another round, user or federation does not fit."""
         rounds = np.broadcast_to(round_, len(entries)).tolist()
         about = {number: zlib.crc32(f"{self.federation}:{number}".encode()) for number in set(rounds)}
-        crc, keys = zlib.crc32, entries.keys.astype("<u8").data.cast("B")
-        data, ends = np.ascontiguousarray(entries.data).data, entries.ptr.tolist()
-        seals = [
-            crc(data[min(ends[i] + CRC, ends[i + 1]) : ends[i + 1]], crc(keys[8 * i : 8 * i + 8], about[rounds[i]]))
-            for i in range(len(entries))
-        ]
-        return np.array(seals, np.uint32)
+        return checksums(np.array([about[number] for number in rounds], np.uint32), entries, CRC)
