@@ -63,7 +63,7 @@ def test_labels(painted: dict[str, bytes]) -> None:
     assert {"mixed", "random", "user", "item"} <= set(found["beta"])
     assert "Retrain" not in found["beta"]
     assert {"FRU, paper", "FRU, device", "FRU, logged", "times as fast as Retrain"} <= set(found["lambda"])
-    assert {"FRU, paper w/o IUS", "everything", "item rows alone"} <= set(found["storage"])
+    assert {"FRU, w/o IUS", "everything", "item rows alone"} <= set(found["storage"])
 
 
 def test_no_data_no_figure() -> None:

@@ -45,7 +45,7 @@ WAYS: dict[str, Way] = {
         Retrain(),
     ),
     "fru-all": Way(
-        "FRU, paper w/o IUS",
+        "FRU, w/o IUS",
         "The paper's FRU without its importance-based update selection: devices keep every row of every update.",
         FRU(calibration="server", parts="all", private="fresh"),
         Log("float32", "all"),
