@@ -161,8 +161,9 @@ def _share_of_the_log(summary: Summary) -> Claim:
     printed = " or ".join(
         f"{share:g}% ({DATASETS[dataset]}, {MODELS[model]})" for (dataset, model), share in shares.items()
     )
-    left = [DATASETS[dataset] for dataset, model in shares if model not in {check.place.model for check in found}]
-    told = f"Not measured: {', '.join(dict.fromkeys(left))}." if left else ""
+    done = {(check.place.dataset, check.place.model) for check in found}
+    left = [f"{DATASETS[dataset]}, {MODELS[model]}" for dataset, model in shares if (dataset, model) not in done]
+    told = f"Not measured: {'; '.join(left)}." if left else ""
     return Claim(
         "storage",
         f"The log takes an extra {printed} of the item table; here everything is counted",
