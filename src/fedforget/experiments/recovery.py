@@ -18,7 +18,7 @@ from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.experiments import measures
 from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
-from fedforget.experiments.ways import WAYS, Way
+from fedforget.experiments.ways import WAYS, Way, needs_whole_updates
 from fedforget.federation import Federation, OnRound
 from fedforget.models import Recommender
 from fedforget.server.unlearning.receipt import Receipt
@@ -67,7 +67,7 @@ class Recovery:
         self.train, self.test = train.without(self.malicious), test.without(self.malicious)
         self.before = Federation(
             train, model, seed=seed, path=self.folder / "before", training=training, sampler=sampler, attack=attack,
-            log=WHOLE if any(way.log.whole_updates for way in ways.values()) else SLIM, compute=compute, source=source,
+            log=WHOLE if needs_whole_updates(ways) else SLIM, compute=compute, source=source,
         )  # fmt: skip
         self.slim = self.before
         self._spent: list[Federation] = []
@@ -121,7 +121,8 @@ class Recovery:
         for repeat in range(repeats):
             last = repeat == repeats - 1
             fed = self._copy(source, name if last else f"{name}-{repeat + 1}", way.log)
-            log = measures.log_size(fed)
+            if last:
+                log = measures.log_size(fed)
             receipt = fed.forget(self.malicious, way.method)
             seconds.append(receipt.seconds)
             if not last:

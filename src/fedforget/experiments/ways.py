@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedforget.device.log.settings import Log
@@ -80,3 +80,8 @@ def chosen_ways(names: Sequence[str]) -> dict[str, Way]:
     if not names:
         raise ConfigError("No method is named.", f"Choose from {', '.join(WAYS)}.")
     return {name: way for name, way in WAYS.items() if name in names}
+
+
+def needs_whole_updates(ways: Mapping[str, Way]) -> bool:
+    """Whether any of these ways needs logs with whole updates."""
+    return any(way.log.whole_updates for way in ways.values())

@@ -20,7 +20,8 @@ from fedforget.data import load
 from fedforget.device.compute import Compute
 from fedforget.errors import RunError
 from fedforget.experiments.outcome import Outcome
-from fedforget.experiments.recovery import Recovery
+from fedforget.experiments.recovery import REFERENCE, Recovery
+from fedforget.experiments.ways import needs_whole_updates
 from fedforget.reproduction.cell import GAMMA, Cell, Setting, Treatment
 from fedforget.reproduction.ledger import Ledger
 from fedforget.reproduction.row import Result, Row, figures
@@ -87,8 +88,7 @@ def carry_out(job: Job, ledger: Path, work: Path, data: Path | None = None, thre
     setting = job.setting
     train, test = load(setting.dataset, folder=data).split(test=0.2, seed=setting.seed)
     ways = {treatment.key: treatment.resolve() for treatment in job.treatments}
-    whole = any(way.log.whole_updates for way in ways.values())
-    folder = work / f"{setting.key}-{'whole' if whole else 'slim'}"
+    folder = work / f"{setting.key}-{'whole' if needs_whole_updates(ways) else 'slim'}"
     recovery = Recovery(
         train, test, setting.build_model(), folder, rounds=setting.rounds, malicious=setting.malicious, gamma=GAMMA,
         seed=setting.seed, ways=ways, sampler=setting.build_sampler(), compute=Compute(workers=threads),
@@ -100,7 +100,7 @@ def carry_out(job: Job, ledger: Path, work: Path, data: Path | None = None, thre
     training = sum(history.record(round_).seconds for round_ in range(1, history.last_round + 1))
     timing = uuid.uuid4().hex[:8] if job.timed else ""
     rows = []
-    for treatment in sorted(job.treatments, key=lambda treatment: treatment.way != "retrain"):
+    for treatment in sorted(job.treatments, key=lambda treatment: treatment.way != REFERENCE):
         outcome = recovery.recover(treatment.key)
         rows.append(_row(Cell(setting, treatment), outcome, outcome.seconds or training, timing))
         if not job.timed:
