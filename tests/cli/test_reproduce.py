@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import fedforget as ff
 from fedforget.reproduction import page
 from tests.cli.conftest import Shell
+from tests.reproduction.made import small_file
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "plays.csv"
-    users, items = ff.synthetic(users=40, items=60, mean_items=12).pairs()
-    path.write_text("user,item\n" + "".join(f"{user},{item}\n" for user, item in zip(users, items, strict=True)))
-    return path
+    return small_file(tmp_path / "plays.csv")
 
 
 def test_a_study_a_second_look_and_the_page(shell: Shell, data: Path, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
+import fedforget as ff
 from fedforget.reproduction.cell import Cell, Setting, Treatment
 from fedforget.reproduction.row import Result, Row
 from fedforget.reproduction.studies import STUDIES, Choices
@@ -109,3 +111,10 @@ def _timed_lambdas(accuracy: Callable[[Group], float]) -> list[Row]:
         result = replace(one.result, seconds=100 * share + 5, timing=f"lambda {one.cell.setting.key}")
         timed_rows.append(replace(one, result=result))
     return timed_rows
+
+
+def small_file(path: Path) -> Path:
+    """A few interactions in a file: a data set by its path."""
+    users, items = ff.synthetic(users=40, items=60, mean_items=12).pairs()
+    path.write_text("user,item\n" + "".join(f"{user},{item}\n" for user, item in zip(users, items, strict=True)))
+    return path

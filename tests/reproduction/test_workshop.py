@@ -17,6 +17,7 @@ from fedforget.reproduction.cell import GAMMA, Cell, Setting, Treatment
 from fedforget.reproduction.effort import Gauge
 from fedforget.reproduction.ledger import Ledger
 from fedforget.reproduction.workshop import Job, carry_out, jobs, work_off
+from tests.reproduction.made import small_file
 
 WAYS = ("retrain", "attacked", "fru-device", "fru-server")
 
@@ -24,11 +25,7 @@ WAYS = ("retrain", "attacked", "fru-device", "fru-server")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small file of interactions: a data set by its path."""
-    path = tmp_path_factory.mktemp("data") / "small.csv"
-    small = ff.synthetic(users=40, items=60, mean_items=12)
-    users, items = small.user_ids.repeat(small.counts), small.item_ids[small.indices]
-    path.write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in zip(users, items, strict=True)))
-    return str(path)
+    return str(small_file(tmp_path_factory.mktemp("data") / "small.csv"))
 
 
 def cells(data: str, *ways: str, rounds: int = 3, malicious: float = 0.2) -> list[Cell]:

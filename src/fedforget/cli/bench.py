@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +13,10 @@ from fedforget.benchmarks.engine import bench_engine
 from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.models import named_models
 from fedforget.cli.recovery import recovery_table
 from fedforget.data import load
-from fedforget.errors import ConfigError, one_of
+from fedforget.errors import ConfigError
 from fedforget.experiments.plots import in_bytes
 from fedforget.experiments.ways import WAYS, chosen_ways
 from fedforget.models import MODELS
@@ -36,7 +36,7 @@ def engine(
     as_json: AsJson = False,
 ) -> None:
     """Time a federated round against the plain loop, against the machine, and as users grow."""
-    names = _models(models)
+    names = named_models(models)
     show.tell_if_compiling()
     result = bench_engine(
         load(data, folder=folder),
@@ -74,7 +74,7 @@ def unlearn(
     as_json: AsJson = False,
 ) -> None:
     """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
-    names = _models(models or ("lightgcn" if quick else "lightgcn,ncf"))
+    names = named_models(models or ("lightgcn" if quick else "lightgcn,ncf"))
     ways = list(chosen_ways([name for name in methods.split(",") if name]))
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
     show.tell_if_compiling()
@@ -114,14 +114,6 @@ def memory(
     growth = result["allocated_by_later_rounds"] / rounds / 1e3
     table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; each later round adds {growth:,.0f} kB"
     show.out.print(table)
-
-
-def _models(names: str) -> Sequence[str]:
-    """The models of a list separated by commas."""
-    for name in names.split(","):
-        if name not in MODELS:
-            raise one_of("model", name, sorted(MODELS))
-    return names.split(",")
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.models import named_models
 from fedforget.data.named import NAMES
 from fedforget.errors import ConfigError, one_of
-from fedforget.models import MODELS
 from fedforget.reproduction import page
 from fedforget.reproduction.effort import Gauge
 from fedforget.reproduction.ledger import Ledger
@@ -80,8 +80,8 @@ def _choices(
     if preset not in PRESETS:
         raise one_of("preset", preset, list(PRESETS))
     given: dict[str, Any] = {
-        "datasets": _names("data set", datasets, NAMES),
-        "models": _names("model", models, list(MODELS)),
+        "datasets": _datasets(datasets),
+        "models": None if models is None else named_models(models),
         "malicious": _shares(malicious),
         "seeds": None if seeds is None else tuple(range(_at_least_one("seeds", seeds))),
         "rounds": None if rounds is None else _at_least_one("rounds", rounds),
@@ -89,13 +89,14 @@ def _choices(
     return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 
-def _names(kind: str, text: str | None, known: list[str]) -> tuple[str, ...] | None:
+def _datasets(text: str | None) -> tuple[str, ...] | None:
+    """Data sets by their names, or files that are there."""
     if text is None:
         return None
     names = tuple(name for name in text.split(",") if name)
     for name in names:
-        if name not in known and not (kind == "data set" and Path(name).is_file()):
-            raise one_of(kind, name, known)
+        if name not in NAMES and not Path(name).is_file():
+            raise one_of("data set", name, NAMES)
     return names
 
 
