@@ -32,8 +32,8 @@ PLACES = [
 #: The same where each device has a SQLite file of its own.
 PLACES_OF_ONE_DEVICE = [
     ("fedforget.device.log.sqlite", "SqliteStore", "append"),
-    ("fedforget.device.log.sqlite", "SqliteStore", "_change"),
-    ("fedforget.device.log.sqlite", "SqliteStore", "_create"),
+    ("fedforget.device.log.user_files", "UserFiles", "change"),
+    ("fedforget.device.log.user_files", "UserFiles", "_create"),
 ]
 #: The steps by which an interrupted run is made sound again.
 REPAIRS = [

@@ -1,14 +1,15 @@
-"""Federation: the facade that puts data, devices, engine and server together."""
+"""Federation: the facade that puts data, devices, engine and coordinator together, in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from fedforget.attacks import Attack, Poisoned
+from fedforget.coordinator import Coordinator, OnRound
 from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
@@ -18,35 +19,27 @@ from fedforget.device.training import LocalTraining
 from fedforget.engines.simulation import Offline, Simulation
 from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
-from fedforget.forgetting import Erasure
-from fedforget.models import Public, Recommender
+from fedforget.models import Recommender
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId
 from fedforget.reopening import load_parts, members_only
-from fedforget.request import Request
 from fedforget.run import Run
 from fedforget.server.clients import Clients
-from fedforget.server.history import History, RoundRecord
+from fedforget.server.history import RoundRecord
 from fedforget.server.roster import Roster
-from fedforget.server.rounds import Protocol, run_rounds
-from fedforget.server.unlearning import FRU, Method
-from fedforget.server.unlearning.estimate import Estimate
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.rounds import Protocol
 from fedforget.settings import Settings
+from fedforget.trajectory import Trajectory
 
-OnRound = Callable[[RoundRecord], None]
 
-
-class Federation:
-    """A federated recommender: every user of ``train`` is one client.
+class Federation(Coordinator):
+    """A federated recommender, all of it in this process: every user of ``train`` is one client.
 
     With a ``path`` the run lives in that folder and survives its process: building it again with the same settings,
     or ``Federation.open(path)``, goes on after the last finished round. ``public`` are the public parameters after
     ``rounds`` rounds. ``offline`` may say whose device is out of reach in which round, to see what happens then.
     """
 
-    public: Public
-    rounds: int
     devices: Devices
 
     def __init__(
@@ -90,15 +83,9 @@ class Federation:
         )
         self._compute = compute or Compute()
         self._compute.check(model)
-        self._roster = Roster(self.train.user_ids.tolist(), joins)
-        self._run = Run(self.path, settings)
-        self._tidy = False
+        Roster(self.members, joins)
+        super().__init__(Run(self.path, settings))
         self._settle_in()
-
-    @property
-    def settings(self) -> Settings:
-        """Everything that decides the result."""
-        return self._run.settings
 
     @classmethod
     def open(
@@ -129,20 +116,6 @@ class Federation:
             source=source,
         )
 
-    @property
-    def model(self) -> Recommender:
-        """The recommender being trained."""
-        return self.settings.model
-
-    @property
-    def history(self) -> History:
-        """What the server remembers: rounds, who took part, receipts."""
-        return self._run.current.history
-
-    def cohort(self, round_: int) -> list[UserId]:
-        """The users who took part in a round."""
-        return list(self.history.record(round_).participants)
-
     def fit(
         self,
         rounds: int | None = None,
@@ -169,76 +142,50 @@ class Federation:
                 "Give both or neither, and at least 1.",
             )
 
-        cohorts = None if cohorts is None else {r: self._members(users) for r, users in cohorts.items()}
-
-        def after_round(record: RoundRecord, public: Public) -> None:
-            self.public, self.rounds = public, record.round
-            self._run.current.note(record)
+        def after_round(record: RoundRecord) -> None:
             if test is not None and evaluate_every is not None and record.round % evaluate_every == 0:
                 self._run.current.metrics.append({"round": record.round, **self.evaluate(test).to_dict()})
             if on_round is not None:
                 on_round(record)
 
-        with self._run.locked():
-            self._refuse_while_forgetting()
-            self._make_sound()
-            run_rounds(
-                self.rounds + more if more is not None else rounds or 0,
-                self.public,
-                self.history,
-                self.engine(self.devices),
-                self._roster,
-                self.settings.protocol,
-                epochs=self.settings.training.epochs,
-                seed=self.settings.seed,
-                on_round=after_round,
-                cohorts=cohorts,
-            )
+        cohorts = None if cohorts is None else {r: self._members(users) for r, users in cohorts.items()}
+        self._train(rounds, more, after_round, cohorts)
         return self
 
-    def forget(
-        self,
-        users: Sequence[UserId],
-        method: Method | None = None,
-        *,
-        require: float | None = None,
-        on_round: OnRound | None = None,
-    ) -> Receipt:
-        """Forget these users: rebuild the federation as if they had never taken part, and erase what is left of them.
-
-        The model stays in service until the new one is complete; a run in a folder that is killed in between goes on
-        when the same request is made again. Devices that do not answer are left out, unless more than ``require``
-        allows are missing: then everything stays as it was.
-        """
-        with self._run.locked():
-            self._make_sound()
-            trajectory = self.settings.trajectory
-            erasure = Erasure(self, self._run, users, method or FRU())
-            try:
-                return erasure.carry_out(require, on_round or (lambda record: None))
-            finally:
-                if self.settings.trajectory != trajectory:  # it is committed, whatever came after that
-                    self.train = self.train.without(erasure.users)
-                    self._roster = Roster(self.train.user_ids.tolist(), self.settings.joins)
-                    self._settle_in()
-
-    def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
-        """What forgetting these users would take, without doing any of it."""
-        return Erasure(self, self._run, users, method or FRU()).estimate()
+    @property
+    def members(self) -> list[UserId]:
+        """Who is in the federation."""
+        users: list[UserId] = self.train.user_ids.tolist()
+        return users
 
     @property
-    def waiting(self) -> Request | None:
-        """The erasure that was interrupted and is not finished, if any."""
-        return self._run.waiting()
+    def n_items(self) -> int:
+        """How many items can be recommended."""
+        return self.train.n_items
 
-    def abandon_forgetting(self) -> None:
-        """Give up an erasure that was interrupted; the model in service stays as it is."""
-        with self._run.locked():
-            self._run.abandon()
+    def clients(self) -> Clients:
+        """The devices as they are now."""
+        return self.engine(self.devices)
 
-    def receipts(self) -> list[Receipt]:
-        """The receipts of every erasure so far."""
-        return [Receipt.from_json(text) for text in self.history.receipts()]
+    def branch(self, new: Trajectory, leavers: Sequence[UserId], start: int, done: int) -> Clients:
+        """The devices of those who stay on a new trajectory."""
+        devices = self.devices.branch(new.log_here, done, leavers)
+        if not new.stands_at(done):
+            devices.roll_back(done)
+        if done <= start:
+            devices.settle_private(done)
+        return self.engine(devices)
+
+    def settings_without(self, leavers: Sequence[UserId]) -> Settings:
+        """The settings once these users have left."""
+        return self.settings.without(set(leavers), self.train.without(leavers).digest)
+
+    def _let_go(self, leavers: Sequence[UserId]) -> None:
+        self.train = self.train.without(leavers)
+        self._settle_in()
+
+    def _roll_back(self, round_: int) -> None:
+        self.devices.roll_back(round_)
 
     def copy(self, path: str | Path | None = None, *, log: Log | None = None) -> Federation:
         """An independent federation that has gone the same way, to try several things with.
@@ -294,10 +241,6 @@ class Federation:
         best = np.argsort(-scores, kind="stable")[: min(k, scores.size - own.size)]
         return list(zip(self.train.item_ids[best].tolist(), scores[best].tolist(), strict=True))
 
-    def close(self) -> None:
-        """Let go of the run's files."""
-        self._run.close()
-
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
@@ -305,41 +248,12 @@ class Federation:
         """Take up the trajectory in service."""
         settings, current = self.settings, self._run.current
         self.devices = Devices(
-            self.train, self.model, settings.sampler, settings.training, current.log,
+            self.train, self.model, settings.sampler, settings.training, current.log_here,
             seed=settings.seed, compute=self._compute,
         )  # fmt: skip
         self._take_up()
         self.devices.restore(self.rounds)
 
-    def _take_up(self) -> None:
-        """Find the round to go on from and load its public parameters, writing nothing."""
-        self.rounds = self._run.current.last_sound_round()
-        begun = self.history.last_round >= 0
-        self.public = (
-            self.history.snapshot(self.rounds)
-            if begun
-            else self.model.init_public(self.train.n_items, self.settings.seed)
-        )
-
-    def _make_sound(self) -> None:
-        """Before writing: load anew if the files have moved on, and drop from them what no round accounts for."""
-        current = self._run.current
-        if not current.stands_at(self.rounds):
-            self._take_up()
-            self.devices.roll_back(self.rounds)
-            self._tidy = False
-        if not self._tidy:
-            current.tidy_up(self.rounds, self.public)
-            self.history.enrol(self.train.user_ids.tolist())
-            self._tidy = True
-
     def _members(self, users: Sequence[UserId]) -> list[UserId]:
         """These users in the order in which every cohort is combined."""
-        return [self._roster.users[place] for place in sorted({self.train.user_index(user) for user in users})]
-
-    def _refuse_while_forgetting(self) -> None:
-        if (request := self._run.waiting()) is not None:
-            raise RunError(
-                f"A request to forget {len(request.users)} users ({request.id}) was interrupted and is not finished.",
-                "Finish it first: forget the same users again, or `fedforget forget RUN --resume` (or `--abandon`).",
-            )
+        return [self.members[place] for place in sorted({self.train.user_index(user) for user in users})]

@@ -54,8 +54,11 @@ def cannot_write(path: Path, error: Exception) -> RunError:
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that no second process trains or forgets in it. A killed holder lets go."""
+def only_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the folder's lock, so that no second process trains or forgets in it. A killed holder lets go.
+
+    Where someone else holds it, wait for it or give up.
+    """
     try:
         import fcntl
     except ImportError:  # pragma: no cover  (no such lock on Windows)
@@ -67,7 +70,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         raise cannot_write(folder / "lock", error) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise BusyError(
                 f"Another process is writing to {folder}.", "Wait until it is done, or stop it first."

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fedforget.errors import ConfigError, QuorumError, RunError, RunWarning
+from fedforget.pseudonym import pseudonym
 from fedforget.randomness import UserId
 from fedforget.request import Request, checked_users
 from fedforget.run import Run
@@ -19,13 +20,13 @@ from fedforget.server.roster import Roster
 from fedforget.server.rounds import run_rounds
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate, estimate
-from fedforget.server.unlearning.receipt import Receipt, pseudonym
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum, Tally, replay
 from fedforget.trajectory import Trajectory
 from fedforget.version import __version__
 
 if TYPE_CHECKING:
-    from fedforget.federation import Federation
+    from fedforget.coordinator import Coordinator
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -33,12 +34,12 @@ OnRound = Callable[[RoundRecord], None]
 class Erasure:
     """What it takes to forget some users of a federation, and the doing of it."""
 
-    def __init__(self, federation: Federation, run: Run, users: Sequence[UserId], method: Method) -> None:
-        self.federation = federation
+    def __init__(self, coordinator: Coordinator, run: Run, users: Sequence[UserId], method: Method) -> None:
+        self.coordinator = coordinator
         self.run = run
         self.method = method
-        self.users = checked_users(users, federation.train.user_ids.tolist())
-        log = federation.settings.log
+        self.users = checked_users(users, coordinator.members)
+        log = coordinator.settings.log
         if method.needs_whole_updates() and not log.whole_updates:
             raise ConfigError(
                 f"{method.name} needs whole updates, but the devices of this run log lengths only.",
@@ -64,15 +65,14 @@ class Erasure:
 
     def estimate(self) -> Estimate:
         """What it will take."""
-        fed = self.federation
-        epochs = fed.settings.training.epochs
-        return estimate(self.run.current.history, fed.public, set(self.users), self.method, epochs, self.start)
+        public, epochs = self.coordinator.public, self.coordinator.settings.training.epochs
+        return estimate(self.run.current.history, public, set(self.users), self.method, epochs, self.start)
 
-    def carry_out(self, require: float | None, on_round: OnRound) -> Receipt:
+    def carry_out(self, require: float | None, on_round: OnRound, asked: Request | None = None) -> Receipt:
         """Build the new trajectory, put it in service, and give up the old one."""
         begun = time.perf_counter()
-        before = self.federation.public.digest
-        request = self._request(require)
+        before = self.coordinator.public.digest
+        request = self._request(require, asked)
         quorum = Quorum(request.require)
         new = self.run.begin(request, self.start)
         try:
@@ -86,20 +86,17 @@ class Erasure:
                 self.run.abandon()
             raise
         seconds = earlier + time.perf_counter() - begun
-        receipt = self._receipt(request, new, tally, added, seconds, before)
-        fed = self.federation
-        digest = fed.train.without(self.users).digest
-        self.run.commit(new, fed.settings.without(set(self.users), digest), receipt)
+        receipt = self.coordinator.receipt(self._receipt(request, new, tally, added, seconds, before))
+        self.run.commit(new, self.coordinator.settings_without(self.users), receipt)
         return receipt
 
-    def _request(self, require: float | None) -> Request:
+    def _request(self, require: float | None, asked: Request | None) -> Request:
         """This request, or the same one that was interrupted: as many must answer as then, unless said otherwise."""
         Quorum(require or 0.0)
         waiting = self.run.waiting()
         if waiting is None:
-            return Request.new(
-                self.users, self.method.settings(), self.federation.settings.trajectory + 1, require or 0.0
-            )
+            request = asked or Request.new(self.users, self.method.settings(), require or 0.0)
+            return replace(request, trajectory=self.coordinator.settings.trajectory + 1)
         if waiting.asks_for(self.users, self.method.settings()):
             return waiting if require is None else replace(waiting, require=require)
         raise RunError(
@@ -112,14 +109,10 @@ class Erasure:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # a kill in the middle is what resuming is for
             done = new.last_sound_round()
-        devices = self.federation.devices.branch(new.log, done, self.users)
-        if not new.stands_at(done):
-            devices.roll_back(done)
+        clients = self.coordinator.branch(new, self.users, self.start, done)
         new.tidy_up(done, new.history.snapshot(done))
-        if done <= self.start:
-            devices.settle_private(done)
         earlier = sum(new.history.record(round_).seconds for round_ in range(self.start + 1, done + 1))
-        return self.federation.engine(devices), earlier
+        return clients, earlier
 
     def _replay(self, new: Trajectory, clients: Clients, quorum: Quorum, on_round: OnRound) -> Tally:
         if self.first is None:
@@ -129,7 +122,7 @@ class Erasure:
             new.note(record)
             on_round(record)
 
-        settings = self.federation.settings
+        settings = self.coordinator.settings
         return replay(
             self.method, set(self.users), self.run.current.history, new.history, clients, settings.protocol,
             start=self.start, first=self.first, epochs=settings.training.epochs, quorum=quorum, on_round=after_round,
@@ -138,9 +131,9 @@ class Erasure:
     def _train_on(self, new: Trajectory, clients: Clients, tally: Tally, on_round: OnRound) -> int:
         """The ordinary rounds that the method adds at the end."""
         more = self.method.more_rounds(self.last) if self.first is not None else 0
-        settings = self.federation.settings
+        settings = self.coordinator.settings
         gone = set(self.users)
-        stayers = [user for user in self.federation.train.user_ids.tolist() if user not in gone]
+        stayers = [user for user in self.coordinator.members if user not in gone]
         joins = {user: round_ for user, round_ in settings.joins.items() if user not in gone}
         public = new.history.snapshot(new.history.last_round)
 

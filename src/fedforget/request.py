@@ -20,20 +20,20 @@ from fedforget.randomness import UserId
 class Request:
     """Who is to be forgotten, how, and which share of the devices asked must answer.
 
-    ``trajectory`` is the one that will be without them.
+    ``trajectory`` is the one that will be without them, once it is begun.
     """
 
     id: str
     users: tuple[UserId, ...]
     method: dict[str, Any]
     salt: str
-    trajectory: int
+    trajectory: int = 0
     require: float = 0.0
 
     @classmethod
-    def new(cls, users: Sequence[UserId], method: dict[str, Any], trajectory: int, require: float) -> Request:
+    def new(cls, users: Sequence[UserId], method: dict[str, Any], require: float) -> Request:
         """A request with an id and a salt of its own."""
-        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), trajectory, require)
+        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), require=require)
 
     def asks_for(self, users: Sequence[UserId], method: dict[str, Any]) -> bool:
         """Whether it is the same request."""

@@ -1,6 +1,7 @@
 """Run: a folder with a configuration and the trajectory that it names.
 
     config.toml   trajectory-N/   receipts/   request.json   lock
+    registry.sqlite   invitation.json   queue/     on a network only
 
 ``config.toml`` says which trajectory is in service; replacing that one file is what commits an erasure. Other
 trajectory folders are one that is being built (``request.json`` names it) or what a crash left of one given up. Opening
@@ -10,7 +11,7 @@ a run changes nothing of it, except that an erasure already committed is brought
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -23,10 +24,14 @@ from fedforget.trajectory import Trajectory
 
 
 class Run:
-    """The run with these settings in a folder that is made, or found to be a run with the same settings."""
+    """The run with these settings in a folder that is made, or found to be a run with the same settings.
 
-    def __init__(self, path: Path | None, settings: Settings) -> None:
+    ``let_go`` is called when an erasure has been committed, and again if a kill came between that and its end.
+    """
+
+    def __init__(self, path: Path | None, settings: Settings, let_go: Callable[[Request], None] | None = None) -> None:
         self.path = path
+        self._let_go = let_go
         self._busy = False
         self.settings = settings if path is None else _prepare(path, settings)
         if path is not None:
@@ -60,14 +65,14 @@ class Run:
         """The new trajectory of a request: the one that was begun, or a new branch after round ``start``."""
         folder = self._folder(request.trajectory)
         if folder is None:
-            return self.current.branch(None, start, request.users)
+            return self.current.branch(None, start, request.users, request.id)
         assert self.path is not None
         request.save(self.path / "request.json")
         if not folder.exists():
             part = folder.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             try:
-                self.current.branch(part, start, request.users).close()
+                self.current.branch(part, start, request.users, request.id).close()
             except RunError:
                 self.abandon()
                 raise
@@ -107,16 +112,18 @@ class Run:
     def _complete(self) -> None:
         """Under the lock: bring an erasure that is committed to its end."""
         if self._committed() or (self.path is not None and self.waiting() is None and self._given_up()):
-            self._write_receipts()
+            if self._let_go is not None and (request := self.waiting()) is not None:
+                self._let_go(request)
+            self.write_receipts()
             self._clear()
 
-    def _write_receipts(self) -> None:
+    def write_receipts(self) -> None:
         """Write the receipts of the history out as files, for people."""
         assert self.path is not None
         folder = make_folder(self.path / "receipts")
         for text in self.current.history.receipts():
             file = folder / f"{Receipt.from_json(text).request}.json"
-            if not file.exists():
+            if not file.exists() or file.read_text(encoding="utf-8") != text:
                 write_file(file, text.encode())
 
     def _clear(self) -> None:

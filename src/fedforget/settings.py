@@ -15,12 +15,14 @@ from fedforget.attacks import Attack
 from fedforget.device.log.settings import Log
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
-from fedforget.errors import ConfigError, RunError
+from fedforget.errors import ConfigError, RunError, one_of
 from fedforget.files import write_file
 from fedforget.models import MODELS, Recommender, build_model
 from fedforget.server.rounds import Protocol
 
 FORMAT = 2
+#: How the devices are reached: all in one process, or over a network.
+ENGINES = ["simulation", "flower"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Settings:
 
     ``id`` names the federation and ``trajectory`` the one of its trajectories that is in service. ``data`` holds the
     digest of the training interactions and, if they came from a named set or a file, how to load and split them again.
-    ``joins`` names the users who join after the first round, ``attack`` those who send poison.
+    ``joins`` names the users who join after the first round, ``attack`` those who send poison. ``engine`` is one of
+    ``ENGINES``.
     """
 
     model: Recommender
@@ -41,10 +44,13 @@ class Settings:
     joins: Mapping[int | str, int] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
     attack: Attack | None = None
+    engine: str = "simulation"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     trajectory: int = 1
 
     def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise one_of("engine", self.engine, ENGINES)
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed is {self.seed}.", "Give a whole number from 0 to 2^63 - 1.")
 
@@ -55,6 +61,7 @@ class Settings:
             "id": self.id,
             "trajectory": self.trajectory,
             "seed": int(self.seed),
+            "engine": self.engine,
             "model": self.model.settings(),
             "sampler": asdict(self.sampler),
             "training": asdict(self.training),
@@ -85,15 +92,12 @@ class Settings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], model: Recommender | None = None) -> Self:
         """From nested tables. A model that is not built in must be passed in."""
-        model_settings = dict(values["model"])
-        name = model_settings.pop("name")
-        if model is None:
-            if name not in MODELS:
-                raise RunError(
-                    f"The run was made with model {name!r}, which is not built in.",
-                    "Open it from Python and pass the model: Federation.open(path, model=...).",
-                )
-            model = build_model(name, **model_settings)
+        if model is None and values["model"]["name"] not in MODELS:
+            raise RunError(
+                f"The run was made with model {values['model']['name']!r}, which is not built in.",
+                "Open it from Python and pass the model: Federation.open(path, model=...).",
+            )
+        model = build_model(**values["model"]) if model is None else model
         return cls(
             model=model,
             sampler=Sampler(**values["sampler"]),
@@ -104,6 +108,7 @@ class Settings:
             joins={entry["user"]: entry["round"] for entry in values["joins"]},
             log=Log(**values["log"]),
             attack=Attack(**values["attack"]) if "attack" in values else None,
+            engine=values.get("engine", "simulation"),
             id=values["id"],
             trajectory=values["trajectory"],
         )
@@ -145,7 +150,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without what may change between visits to a run: its trajectory, and where its data lies."""
-    rest = {name: value for name, value in values.items() if name not in ("id", "trajectory")}
+    rest = {"engine": "simulation"} | {
+        name: value for name, value in values.items() if name not in ("id", "trajectory")
+    }
     return {**rest, "data": {"digest": values.get("data", {}).get("digest")}}
 
 

@@ -28,9 +28,12 @@ from fedforget.settings import Settings
 
 
 class Trajectory:
-    """The server's history, the devices' log and the metrics of one trajectory."""
+    """The server's history, the devices' log and the metrics of one trajectory.
 
-    def __init__(self, folder: Path | None, history: History, log: DeviceLog) -> None:
+    On a network the devices keep their logs themselves: there is none here.
+    """
+
+    def __init__(self, folder: Path | None, history: History, log: DeviceLog | None) -> None:
         self.folder = folder
         self.history = history
         self.log = log
@@ -43,16 +46,25 @@ class Trajectory:
         if folder is not None:
             make_folder(folder)
         history = History(folder, model.dense_layout, settings.protocol.snapshot_every)
+        if settings.engine != "simulation":
+            return cls(folder, history, None)
         codec = Codec(settings.log, settings.id, model.dense_layout, model.dim, model.private_layout.size)
         return cls(folder, history, DeviceLog(settings.log, codec, _store(folder, settings), seed=settings.seed))
 
-    def branch(self, folder: Path | None, until: int, without: Sequence[UserId]) -> Trajectory:
+    @property
+    def log_here(self) -> DeviceLog:
+        """The log of devices that are simulated here."""
+        assert self.log is not None, "the devices of this run keep their logs themselves"
+        return self.log
+
+    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], request: str) -> Trajectory:
         """A new trajectory that begins as this one up to a round, with no trace of some users."""
         if folder is not None:
             make_folder(folder)
         keys = np.array([user_key(user) for user in without], np.uint64)
         devices = None if folder is None else folder / "devices"
-        other = Trajectory(folder, self.history.branch(folder, until, without), self.log.branch(devices, until, keys))
+        log = None if self.log is None else self.log.branch(devices, until, keys)
+        other = Trajectory(folder, self.history.branch(folder, until, without, request), log)
         for round_ in range(1, until + 1):  # from the history: the lines there are count those who leave
             other.note(other.history.record(round_))
         return other
@@ -60,18 +72,19 @@ class Trajectory:
     def copy_to(self, other: Trajectory) -> None:
         """Let an empty trajectory be as this one, its devices' log as its own settings keep it."""
         self.history.copy_to(other.history, self.history.last_round)
-        self.log.copy_to(other.log)
+        self.log_here.copy_to(other.log_here)
         for line in self.metrics.read():
             other.metrics.append(line)
 
     def close(self) -> None:
         """Let go of the files."""
         self.history.close()
-        self.log.close()
+        if self.log is not None:
+            self.log.close()
 
     def last_sound_round(self) -> int:
         """The last round that history, snapshots and device log all know; 0 for a run that has not begun."""
-        finished, logged = self.history.last_round, self.log.last_round()
+        finished, logged = self.history.last_round, self._logged()
         sound = 0
         if finished >= 0:
             usable = self.history.usable_rounds()
@@ -91,8 +104,13 @@ class Trajectory:
 
     def stands_at(self, round_: int) -> bool:
         """Whether history and log both end with this round."""
-        active = self.history.last_active_round(round_)
-        return self.history.last_round == round_ and self.log.last_round() == active
+        if self.history.last_round != round_:
+            return False
+        return self.log is None or self.log.last_round() == self.history.last_active_round(round_)
+
+    def _logged(self) -> int:
+        """The last round of the devices' log, as far as it is known here."""
+        return max(self.history.last_round, 0) if self.log is None else self.log.last_round()
 
     def tidy_up(self, round_: int, public: Public) -> None:
         """Let history, snapshots and metrics hold the rounds up to this one, and nothing that a crash left behind."""

@@ -28,6 +28,13 @@ class Updates:
     sizes: NDArray[np.int64]
     losses: Array
 
+    @classmethod
+    def none(cls, dim: int = 0, dense: int = 0) -> Updates:
+        """No updates."""
+        nothing, numbers = np.empty(0, np.int64), np.empty((0, dim), np.float32)
+        ptr, items = np.zeros(1, np.int64), nothing.astype(np.int32)
+        return cls([], ptr, items, numbers, np.empty((0, dense), np.float32), nothing, np.empty(0, np.float32))
+
     def __len__(self) -> int:
         return len(self.users)
 
@@ -35,6 +42,38 @@ class Updates:
     def nbytes(self) -> int:
         """What the updates weigh when they are sent."""
         return int(self.items.nbytes + self.rows.nbytes + self.dense.nbytes)
+
+    def fits(self, dim: int, dense: int) -> bool:
+        """Whether the parts fit together, and to a model with item vectors and other tensors of these sizes."""
+        return (
+            self.rows.shape == (self.items.size, dim)
+            and self.dense.shape == (len(self), dense)
+            and self.sizes.shape == (len(self),)
+            and self.losses.shape == (len(self),)
+            and self.ptr.shape == (len(self) + 1,)
+            and self.ptr[0] == 0
+            and self.ptr[-1] == self.items.size
+            and not (np.diff(self.ptr) < 0).any()
+        )
+
+    @staticmethod
+    def together(parts: Sequence[Updates], order: Sequence[int | str]) -> Updates | None:
+        """The updates of several parts, their clients in this order; None if there are none."""
+        found = {user: (part, place) for part in parts for place, user in enumerate(part.users)}
+        users = [user for user in order if user in found]
+        if not users:
+            return None
+        places = [found[user] for user in users]
+        spans = [(part, slice(part.ptr[place], part.ptr[place + 1])) for part, place in places]
+        return Updates(
+            users,
+            np.concatenate([[0], np.cumsum([part.ptr[place + 1] - part.ptr[place] for part, place in places])]),
+            np.concatenate([part.items[span] for part, span in spans]),
+            np.concatenate([part.rows[span] for part, span in spans]),
+            np.stack([part.dense[place] for part, place in places]),
+            np.array([part.sizes[place] for part, place in places], np.int64),
+            np.array([part.losses[place] for part, place in places], np.float32),
+        )
 
     def only(self, keep: NDArray[np.bool_]) -> Updates:
         """The updates of some of the clients."""

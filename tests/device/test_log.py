@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedforget.device.log import packed, private, sqlite
+from fedforget.device.log import packed, private, user_files
 from fedforget.device.log.contract import Exact, LogStore
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.device.log.memory import MemoryStore
 from fedforget.device.log.packed import PackedStore
 from fedforget.device.log.sqlite import SqliteStore
+from fedforget.device.log.user_files import UserFiles
 from fedforget.errors import RunError, RunWarning
 from fedforget.files import cannot_write
 
@@ -595,14 +596,14 @@ def test_a_private_vector_that_changed_on_disk_is_not_used(device, tmp_path):
 
 
 def test_when_one_device_cannot_write_none_has_the_round(device, monkeypatch):
-    before, change = everything(device), SqliteStore._change
+    before, change = everything(device), UserFiles.change
 
     def full(self, key, statements, scrubbed=False):
         if key == 7:
-            raise cannot_write(self._path(key), OSError(28, "No space left on device"))
+            raise cannot_write(self.path(key), OSError(28, "No space left on device"))
         change(self, key, statements, scrubbed)
 
-    monkeypatch.setattr(SqliteStore, "_change", full)
+    monkeypatch.setattr(UserFiles, "change", full)
     for round_ in (2, 3):
         with pytest.raises(RunError, match="No space left"):
             add(device, round_, {0: b"a", 1: b"b", 7: b"c"}, 5, 6, 7)
@@ -610,7 +611,7 @@ def test_when_one_device_cannot_write_none_has_the_round(device, monkeypatch):
 
 
 def test_only_so_many_files_are_open_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "OPEN_FILES", 3)
+    monkeypatch.setattr(user_files, "OPEN_FILES", 3)
     store = SqliteStore(tmp_path, RUN)
     add(store, 1, {key: b"%d" % key for key in range(10)})
     assert read(store, 1, *range(10)) == [(key, b"%d" % key) for key in range(10)]

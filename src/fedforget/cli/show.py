@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedforget.compiled import compiled_before
+from fedforget.coordinator import OnRound
 from fedforget.evaluation import Evaluation
-from fedforget.federation import OnRound
 from fedforget.server.history import RoundRecord
 
 #: Results; names from the data are shown as they are, not read as markup.

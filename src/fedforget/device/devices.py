@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.data import Interactions
-from fedforget.device.calibration import calibrate, logged_lengths, scale
+from fedforget.device.calibration import calibrate, logged_lengths
 from fedforget.device.compute import Compute
 from fedforget.device.kernels.norms import tensor_lengths
 from fedforget.device.log.codec import Logged
 from fedforget.device.log.device_log import DAMAGED, DeviceLog
 from fedforget.device.log.entries import Entries
+from fedforget.device.pending import Pending
 from fedforget.device.plan import Plan, draw_plan, redraw_plan
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining, Trained
@@ -58,7 +59,8 @@ class Devices:
     """The devices of some users: their interactions, private parameters and logs, and the operations on them.
 
     ``restore`` says from which round on they go; nothing else may be asked of them before. Devices made by ``branch``
-    follow a new trajectory and still know the log of the ``previous`` one.
+    follow a new trajectory and still know the log of the ``previous`` one. ``pending`` is a replayed round that waits
+    for the server's factors.
     """
 
     _private: Array
@@ -87,7 +89,7 @@ class Devices:
         self.workers = Workers(self.compute.workers)
         self._trainer = self.compute.build(model, training, self.workers)
         self._place = {user: place for place, user in enumerate(interactions.user_ids.tolist())}
-        self._pending: tuple[int, _Cohort, Plan, Trained, NDArray[np.bool_]] | None = None
+        self.pending: Pending | None = None
 
     def branch(self, log: DeviceLog, until: int, without: Sequence[UserId]) -> Devices:
         """The devices of all but some users on a new trajectory, whose ``log`` branches off this one after a round."""
@@ -137,7 +139,7 @@ class Devices:
             else:
                 self.log.record(round_, keys, plan, trained, lengths, dense_lengths, sound)
         elif how.stored:
-            self._pending = (round_, past.cohort, plan, trained, sound)
+            self.pending = Pending(round_, keys, plan, trained, sound)
         else:
             self.log.record(round_, keys, plan, trained, sound=sound)
         answers = self._answers(past.cohort, plan, trained, sound, seconds)
@@ -146,13 +148,9 @@ class Devices:
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Log the round whose fresh updates were sent with the stored ones, scaled as the server scaled them."""
-        if self._pending is None or self._pending[0] != round_:
-            return
-        _, cohort, plan, trained, sound = self._pending
-        self._pending = None
-        scaled = Trained(trained.rows.copy(), trained.dense.copy(), trained.private, trained.losses)
-        scale(plan.items, scaled, factors.items, factors.dense, self.model.dense_layout)
-        self.log.record(round_, self._keys(cohort), plan, scaled, sound=sound)
+        if self.pending is not None and self.pending.round == round_:
+            self.pending.settle(factors, self.log, self.model.dense_layout)
+            self.pending = None
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         """Return the updates that the log has for a round and take up the private parameters it has for it."""

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedforget.attacks import Attack
+from fedforget.coordinator import OnRound
 from fedforget.data import Interactions, synthetic
 from fedforget.device.compute import Compute
 from fedforget.device.log.settings import Log
@@ -19,7 +20,7 @@ from fedforget.errors import ConfigError
 from fedforget.experiments import measures
 from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
 from fedforget.experiments.ways import WAYS, Way, needs_whole_updates
-from fedforget.federation import Federation, OnRound
+from fedforget.federation import Federation
 from fedforget.models import Recommender
 from fedforget.server.unlearning.receipt import Receipt
 

@@ -19,6 +19,7 @@ from fedforget.updates import Updates
 #: ``weighted``: as ``mean``, each client weighing as much as it has interactions.
 RULES = ["mean", "touched", "weighted"]
 
+MISSHAPEN = "the update does not have the shape of the model"
 REASONS = {
     1: "the update names an item that does not exist",
     2: "the update holds NaN or infinity",
@@ -50,20 +51,10 @@ def screen(updates: Updates, public: Public, *, numbers: bool = True) -> dict[in
 
     Without ``numbers`` nothing is said about NaN and infinity: looking at every number takes a while.
     """
-    bounds = updates.ptr
-    if (
-        updates.rows.shape != (updates.items.size, public.items.shape[1])
-        or updates.dense.shape != (len(updates), public.dense.size)
-        or updates.sizes.shape != (len(updates),)
-        or updates.losses.shape != (len(updates),)
-        or bounds.shape != (len(updates) + 1,)
-        or bounds[0] != 0
-        or bounds[-1] != updates.items.size
-        or (np.diff(bounds) < 0).any()
-    ):
-        return dict.fromkeys(updates.users, "the update does not have the shape of the model")
+    if not updates.fits(public.items.shape[1], public.dense.size):
+        return dict.fromkeys(updates.users, MISSHAPEN)
     twice = {user for user, times in Counter(updates.users).items() if times > 1}
-    verdicts = _screen(bounds, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
+    verdicts = _screen(updates.ptr, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
     verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
     verdicts[[user in twice for user in updates.users]] = 5
     return {user: REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}

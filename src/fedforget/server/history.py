@@ -2,7 +2,7 @@
 
 ``history.sqlite`` holds
 
-    meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder
+    meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder, lineage
     member(user PRIMARY KEY)                                       who is in the federation
     round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
           epochs INTEGER)
@@ -25,6 +25,7 @@ from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
 from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models import Layout, Public
+from fedforget.orders import ORIGIN, Lineage
 from fedforget.randomness import UserId
 
 FORMAT = 2
@@ -127,11 +128,21 @@ class History:
             *row[2:],
         )
 
+    def last_rounds(self, users: Sequence[UserId], before: int) -> list[int]:
+        """The last round before this one in which each of these users took part; 0 for none."""
+        query = "SELECT COALESCE(MAX(round), 0) FROM participant WHERE outcome = 'ok' AND user = ? AND round < ?"
+        return [int(self._db.execute(query, (user, before)).fetchone()[0]) for user in users]
+
     def first_round_of(self, users: Sequence[UserId]) -> int | None:
         """The first round in which any of these users took part; None if none ever did."""
         query = "SELECT MIN(round) FROM participant WHERE outcome = 'ok' AND user IN (SELECT value FROM json_each(?))"
         first = self._db.execute(query, (json.dumps(list(users)),)).fetchone()[0]
         return None if first is None else int(first)
+
+    def admit(self, users: Sequence[UserId]) -> None:
+        """Let these users be members too."""
+        with self._db:
+            self._db.executemany("INSERT OR IGNORE INTO member VALUES (?)", [(user,) for user in users])
 
     def enrol(self, users: Sequence[UserId]) -> None:
         """Let these users be the members, unless there are members already."""
@@ -157,16 +168,26 @@ class History:
     def add_receipt(self, request: str, receipt: str) -> None:
         """Keep a receipt, as JSON, replacing one of the same request."""
         with self._db:
-            self._db.execute("INSERT OR REPLACE INTO receipt VALUES (?, ?)", (request, receipt))
+            put = "INSERT INTO receipt VALUES (?, ?) ON CONFLICT (request) DO UPDATE SET receipt = excluded.receipt"
+            self._db.execute(put, (request, receipt))
 
     def receipts(self) -> list[str]:
         """Every receipt, as JSON, in the order of the erasures."""
         return [row[0] for row in self._db.execute("SELECT receipt FROM receipt ORDER BY rowid")]
 
-    def branch(self, folder: Path | None, until: int, without: Sequence[UserId]) -> History:
-        """A new history that begins as this one up to a round, with no trace of some users."""
+    @property
+    def lineage(self) -> Lineage:
+        """The trajectories that led to this one, which is the last of them."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = 'lineage'").fetchone()
+        return tuple((name, after) for name, after in json.loads(row[0])) if row else ORIGIN
+
+    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], name: str) -> History:
+        """A new history, with a name, that begins as this one up to a round, with no trace of some users."""
         other = History(folder, self.layout, self.snapshot_every)
         self.copy_to(other, until, without)
+        lineage = json.dumps([*self.lineage, (name, until)])
+        with other._db:
+            other._db.execute("INSERT OR REPLACE INTO meta VALUES ('lineage', ?)", (lineage,))
         return other
 
     def copy_to(self, other: History, until: int, without: Sequence[UserId] = ()) -> None:

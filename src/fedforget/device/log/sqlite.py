@@ -1,68 +1,54 @@
-"""SqliteStore: for real devices, one SQLite file per user, named by the 16 hexadecimal digits of its key.
+"""SqliteStore: for real devices, one SQLite file per user (``user_files``).
 
-meta(name TEXT PRIMARY KEY, value)             format, federation (the id of the run it belongs to)
-entry(round INTEGER PRIMARY KEY, body BLOB)
-private(round INTEGER PRIMARY KEY, row BLOB, crc INTEGER)
-    the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
-
-A user whose file is damaged is left out with a warning that names it, and the others go on. A row that its crc does not
-confirm is not used.
+A store is about one trajectory; a device on a network has a second one in the same files while users are being
+forgotten. A row of private parameters that its crc does not confirm is not used.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import struct
-import warnings
 import zlib
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.database import open_database, scrub
 from fedforget.device.log.contract import Exact, others, stacked
 from fedforget.device.log.entries import Entries, Keys, check
-from fedforget.errors import RunError, RunWarning
-from fedforget.files import cannot_write, make_folder
+from fedforget.device.log.user_files import Row, Statement, UserFiles
+from fedforget.errors import RunError
 from fedforget.models.parameters import Array
+from fedforget.orders import ORIGIN
 
-FORMAT = "1"
-OPEN_FILES = 64
-SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE entry (round INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE private (round INTEGER PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL);
-"""
-PUT_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?)"
-PUT_PRIVATE = "INSERT OR REPLACE INTO private VALUES (?, ?, ?)"
-KEEP_TWO = "DELETE FROM private WHERE round NOT IN (SELECT round FROM private ORDER BY round DESC LIMIT 2)"
-
-Row = tuple[Any, ...]
-Statement = tuple[str, Row]
-
-
-class _DamagedError(RunError):
-    """A user's file that cannot be used, unlike one of another run, which is never passed over."""
-
-    def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(
-            f"The log {path} is damaged: {reason}.", "Put back a copy of it, or delete it: its user starts a new one."
-        )
+PUT_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)"
+PUT_PRIVATE = "INSERT OR REPLACE INTO private VALUES (?, ?, ?, ?)"
+KEEP_TWO = """DELETE FROM private WHERE trajectory = ?1
+AND round NOT IN (SELECT round FROM private WHERE trajectory = ?1 ORDER BY round DESC LIMIT 2)"""
+ENTRIES = "SELECT round, body FROM entry WHERE trajectory = ?"
+TABLES = ("entry", "private")
 
 
 class SqliteStore:
-    """Opens a user's file when it is asked for, and keeps the last few open."""
+    """Opens a user's file when it is asked for, and keeps the last few open.
 
-    def __init__(self, folder: Path, federation: str) -> None:
-        self.folder = folder
-        self.federation = federation
-        self._meta = {"format": FORMAT, "federation": federation}
-        self._open: OrderedDict[int, sqlite3.Connection] = OrderedDict()
+    ``only`` are the users that it is about, of those who have a file in the folder; all of them by default. ``files``
+    may be passed in by someone who has them open already.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        federation: str,
+        trajectory: str = ORIGIN[0][0],
+        only: Collection[int] | None = None,
+        files: UserFiles | None = None,
+    ) -> None:
+        self.files = UserFiles(folder, federation) if files is None else files
+        self.folder = self.files.folder
+        self.trajectory = trajectory
+        self._only = only
 
     def append(self, round_: int, entries: Entries, private: Array) -> None:
         """Add a round's entries, and what each user's private parameters are after it.
@@ -74,12 +60,13 @@ class SqliteStore:
         try:
             for key, body, row in zip(entries.keys.tolist(), entries, private, strict=True):
                 undo = self._undoing(key, round_)
-                self._change(key, [(PUT_ENTRY, (round_, body)), _put_private(key, round_, row), (KEEP_TWO, ())])
+                entry = (PUT_ENTRY, (self.trajectory, round_, body))
+                self.files.change(key, [entry, self._put_private(key, round_, row), (KEEP_TWO, (self.trajectory,))])
                 done.append((key, undo))
         except RunError:
             for key, undo in done:
                 with suppress(RunError):
-                    self._change(key, undo, scrubbed=True)
+                    self.files.change(key, undo, scrubbed=True)
             raise
 
     def read(self, round_: int, keys: Keys) -> Entries:
@@ -87,20 +74,20 @@ class SqliteStore:
         found = [
             (key, body)
             for key in keys.tolist()
-            for (body,) in self._ask(key, "SELECT body FROM entry WHERE round = ?", round_)
+            for (body,) in self._ask(key, "SELECT body FROM entry WHERE trajectory = ? AND round = ?", round_)
         ]
         return Entries.of(np.array([key for key, _ in found], np.uint64), [body for _, body in found])
 
     def newest(self, until: int, keys: Keys) -> tuple[Entries, NDArray[np.int64]]:
         """The newest entry up to a round of those of these users who have one, and the round of each."""
-        query = "SELECT round, body FROM entry WHERE round <= ? ORDER BY round DESC LIMIT 1"
+        query = "SELECT round, body FROM entry WHERE trajectory = ? AND round <= ? ORDER BY round DESC LIMIT 1"
         found = [(key, *line) for key in keys.tolist() for line in self._ask(key, query, until)]
         entries = Entries.of(np.array([key for key, _, _ in found], np.uint64), [body for _, _, body in found])
         return entries, np.array([round_ for _, round_, _ in found], np.int64)
 
     def exact(self, until: int) -> Exact:
         """Of every user of whom it is known: the private parameters after the last round up to this one."""
-        query = "SELECT round, row, crc FROM private WHERE round <= ? ORDER BY round DESC"
+        query = "SELECT round, row, crc FROM private WHERE trajectory = ? AND round <= ? ORDER BY round DESC"
         found = []
         for key in self._users():
             whole = (line for line in self._ask(key, query, until) if _crc(key, line[0], line[1]) == line[2])
@@ -111,17 +98,23 @@ class SqliteStore:
     def set_exact(self, exact: Exact) -> None:
         """Let these be the private parameters of these users; nothing is known of what they were before."""
         for key, round_, row in zip(exact.keys.tolist(), exact.rounds.tolist(), exact.rows, strict=True):
-            self._change(key, [("DELETE FROM private", ()), _put_private(key, round_, row)], scrubbed=True)
+            nothing = ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,))
+            self.files.change(key, [nothing, self._put_private(key, round_, row)], scrubbed=True)
 
     def roll_back(self, round_: int) -> None:
         """Drop every entry after this round, and exact private parameters of later rounds."""
+        later = (self.trajectory, round_)
         for key in self._users():
-            self._delete(key, [(f"DELETE FROM {table} WHERE round > ?", (round_,)) for table in ("entry", "private")])
+            self.files.delete(
+                key, [(f"DELETE FROM {table} WHERE trajectory = ? AND round > ?", later) for table in TABLES]
+            )
 
     def drop(self, round_: int, keys: Keys) -> None:
         """Drop the entries of some users for one round."""
         for key in keys.tolist():
-            self._delete(key, [("DELETE FROM entry WHERE round = ?", (round_,))])
+            self.files.delete(
+                key, [("DELETE FROM entry WHERE trajectory = ? AND round = ?", (self.trajectory, round_))]
+            )
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> SqliteStore:
         """A new store in a new folder that begins as this one up to a round, with no trace of some users."""
@@ -129,20 +122,33 @@ class SqliteStore:
             raise ValueError("A log on disk can only branch into a folder; give one.")
         if folder.exists() and any(folder.iterdir()):
             raise RunError(f"{folder} is not empty.", "A log branches into a new folder: remove it, or choose another.")
-        new = SqliteStore(folder, self.federation)
+        new = SqliteStore(folder, self.files.federation)
         leavers = set(without.tolist())
         for key in self._users():
-            lines = [] if key in leavers else self._ask(key, "SELECT * FROM entry WHERE round <= ?", until)
+            lines = [] if key in leavers else self._ask(key, f"{ENTRIES} AND round <= ?", until)
             if lines:
-                new._change(key, [(PUT_ENTRY, line) for line in lines])
+                new.files.change(key, [(PUT_ENTRY, (new.trajectory, *line)) for line in lines])
         new.set_exact(others(self.exact(until), without))
         return new
+
+    def begin_as(self, other: SqliteStore, until: int) -> None:
+        """Let these users' trajectory in the same files begin as another one up to a round."""
+        exact = other.exact(until)
+        copy = "INSERT INTO entry SELECT ?, round, body FROM entry WHERE trajectory = ? AND round <= ?"
+        for key in self._users():
+            self.forget(key)
+            self.files.change(key, [(copy, (self.trajectory, other.trajectory, until))])
+        self.set_exact(exact)
+
+    def forget(self, key: int) -> None:
+        """Give up a user's trajectory."""
+        self.files.delete(key, [(f"DELETE FROM {table} WHERE trajectory = ?", (self.trajectory,)) for table in TABLES])
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
         """For every round with entries, the oldest first: whose they are, and how many bytes each has."""
         rounds: dict[int, list[tuple[int, int]]] = {}
         for key in self._users():
-            for round_, size in self._ask(key, "SELECT round, LENGTH(body) FROM entry"):
+            for round_, size in self._ask(key, "SELECT round, LENGTH(body) FROM entry WHERE trajectory = ?"):
                 rounds.setdefault(round_, []).append((key, size))
         for round_, lines in sorted(rounds.items()):
             keys, sizes = zip(*lines, strict=True)
@@ -150,126 +156,36 @@ class SqliteStore:
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
-        newest = (self._ask(key, "SELECT COALESCE(MAX(round), 0) FROM entry") for key in self._users())
+        query = "SELECT COALESCE(MAX(round), 0) FROM entry WHERE trajectory = ?"
+        newest = (self._ask(key, query) for key in self._users())
         return max((round_ for lines in newest for (round_,) in lines), default=0)
 
     def close(self) -> None:
         """Let go of every file."""
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def _path(self, key: int) -> Path:
-        return self.folder / f"{key:016x}.sqlite"
+        self.files.close()
 
     def _users(self) -> list[int]:
         """The keys of the users with a file, in order."""
-        names = [path.stem for path in self.folder.glob("*.sqlite")]
-        return sorted(int(name, 16) for name in names if len(name) == 16 and set(name) <= set("0123456789abcdef"))
+        return [key for key in self.files.users() if self._only is None or key in self._only]
 
     def _ask(self, key: int, query: str, *values: int) -> list[Row]:
-        """What a user's file answers; nothing if there is no file, or, with a warning, if it is damaged."""
-        try:
-            return self._query(key, query, *values)
-        except _DamagedError as error:
-            _warn(error)
-            return []
-
-    def _query(self, key: int, query: str, *values: int) -> list[Row]:
-        path = self._path(key)
-        if not path.exists():
-            return []
-        try:
-            return self._database(key).execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise _DamagedError(path, error) from error
-
-    def _change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
-        """Change a user's file in one transaction, and make it first if need be."""
-        if not self._path(key).exists():
-            self._create(self._path(key))
-        db = self._database(key)
-        try:
-            with db:
-                changed = sum(db.execute(*statement).rowcount for statement in statements)
-            if scrubbed and changed:
-                scrub(db)
-        except sqlite3.OperationalError as error:
-            raise cannot_write(self._path(key), error) from error
-        except sqlite3.Error as error:
-            raise _DamagedError(self._path(key), error) from error
-
-    def _delete(self, key: int, statements: list[Statement]) -> None:
-        """Delete from a user's file, if there is one, and from the disk; a damaged file is passed over."""
-        if self._path(key).exists():
-            try:
-                self._change(key, statements, scrubbed=True)
-            except _DamagedError as error:
-                _warn(error)
+        """What a user's file answers to a query whose first value is the trajectory."""
+        return self.files.ask(key, query, self.trajectory, *values)
 
     def _undoing(self, key: int, round_: int) -> list[Statement]:
         """What puts a user's file back as it is now, once a round has been added to it."""
-        entry = self._query(key, "SELECT * FROM entry WHERE round = ?", round_)
-        private = self._query(key, "SELECT * FROM private")
+        entry = self.files.query(key, f"{ENTRIES} AND round = ?", self.trajectory, round_)
+        private = self.files.query(key, "SELECT round, row, crc FROM private WHERE trajectory = ?", self.trajectory)
         return [
-            ("DELETE FROM entry WHERE round = ?", (round_,)),
-            ("DELETE FROM private", ()),
-            *((PUT_ENTRY, line) for line in entry),
-            *((PUT_PRIVATE, line) for line in private),
+            ("DELETE FROM entry WHERE trajectory = ? AND round = ?", (self.trajectory, round_)),
+            ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,)),
+            *((PUT_ENTRY, (self.trajectory, *line)) for line in entry),
+            *((PUT_PRIVATE, (self.trajectory, *line)) for line in private),
         ]
 
-    def _database(self, key: int) -> sqlite3.Connection:
-        """A user's file, open and known to be ours. Of many, the one not used for longest is closed."""
-        if key not in self._open:
-            if len(self._open) >= OPEN_FILES:
-                self._open.popitem(last=False)[1].close()
-            self._open[key] = self._opened(self._path(key))
-        self._open.move_to_end(key)
-        return self._open[key]
-
-    def _opened(self, path: Path) -> sqlite3.Connection:
-        """An existing file, refused if it is damaged or of another run."""
-        if not path.stat().st_size:
-            raise _DamagedError(path, "it is empty")
-        try:
-            db = open_database(path, "")
-        except RunError as error:
-            raise _DamagedError(path, error.problem.rstrip(".")) from error
-        try:
-            self._check_meta(path, dict(db.execute("SELECT name, value FROM meta")))
-        except (sqlite3.Error, RunError) as error:
-            db.close()
-            raise (error if isinstance(error, RunError) else _DamagedError(path, error)) from error
-        return db
-
-    def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
-        if meta.get("format") != FORMAT:
-            raise _DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
-        if meta != self._meta:
-            raise RunError(f"{path} is a log of another run.", "Put back this run's own file, or delete it.")
-
-    def _create(self, path: Path) -> None:
-        """Make a file that says which run it is of, beside and renamed: one that does not say so is damaged."""
-        make_folder(self.folder)
-        part = path.with_name(f".{path.name}.part")
-        try:
-            for stale in (part, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
-                stale.unlink(missing_ok=True)
-            db = open_database(part, SCHEMA)
-            with db:
-                db.executemany("INSERT INTO meta VALUES (?, ?)", self._meta.items())
-            db.close()
-            part.replace(path)
-        except (OSError, sqlite3.Error) as error:
-            raise cannot_write(path, error) from error
-
-
-def _warn(error: RunError) -> None:
-    warnings.warn(f"{error.problem} It is left out. {error.hint}", RunWarning, stacklevel=4)
-
-
-def _put_private(key: int, round_: int, row: Array) -> Statement:
-    raw = row.astype("<f4").tobytes()
-    return PUT_PRIVATE, (round_, raw, _crc(key, round_, raw))
+    def _put_private(self, key: int, round_: int, row: Array) -> Statement:
+        raw = row.astype("<f4").tobytes()
+        return PUT_PRIVATE, (self.trajectory, round_, raw, _crc(key, round_, raw))
 
 
 def _crc(key: int, round_: int, row: bytes) -> int:

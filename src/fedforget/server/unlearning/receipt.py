@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedforget.pseudonym import pseudonym
 from fedforget.randomness import UserId
-
-
-def pseudonym(user: UserId, salt: str) -> str:
-    """A user's name in a receipt: whoever knows the id and the salt can check it, nobody else learns it."""
-    kind = "s" if isinstance(user, str) else "i"
-    return hashlib.blake2b(f"{kind}:{user}".encode(), key=bytes.fromhex(salt), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
 class Receipt:
     """One erasure: the request, how it was carried out, and the model before and after.
 
-    ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that ``forget`` returns, and kept
-    nowhere after that: ids are easily guessed, so with the salt beside the hashes they could be read back.
+    ``wiped`` is on a network the number of leavers whose device has confirmed that it keeps nothing of them; None where
+    there is no device to ask. ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that
+    ``forget`` returns, and kept nowhere after that: ids are easily guessed, so with the salt beside the hashes they
+    could be read back.
     """
 
     request: str
@@ -41,6 +37,7 @@ class Receipt:
     digest_after: str
     finished: str
     version: str
+    wiped: int | None = None
     salt: str | None = field(default=None, repr=False)
 
     @property
@@ -76,13 +73,14 @@ class Receipt:
         more = f", {self.rounds_added} more trained" if self.rounds_added else ""
         settings = ", ".join(f"{name} {value}" for name, value in self.method.items() if name != "name")
         since = "no round" if self.first_round is None else f"round {self.first_round}"
+        wiped = "" if self.wiped is None else f"\n  wiped      {self.wiped} of {len(self.users)} devices have confirmed"
         reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
         return (
             f"Receipt {self.request}\n"
             f"  forgotten  {len(self.users)} users, in the model since {since}\n"
             f"  method     {self.method['name']}" + (f" ({settings})" if settings else "") + "\n"
             f"  replayed   {self.rounds_replayed} rounds{more}\n"
-            f"  devices    {self.asked:,} asked, {self.answered:,} answered ({self.coverage:.1%}){reasons}\n"
+            f"  devices    {self.asked:,} asked, {self.answered:,} answered ({self.coverage:.1%}){reasons}{wiped}\n"
             f"  moved      {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
             f"  took       {self.seconds:.2f} s, finished {self.finished}\n"
             f"  model      {self.digest_before[:16]} → {self.digest_after[:16]}\n"

@@ -1,0 +1,258 @@
+"""Host: the users of one device on a network, one or a household, and what a federation may ask of them.
+
+Orders may come late, twice or not at all. A device goes on from what the order says has counted (``Order.since``) and
+undoes whatever it did after that, so that asking again gives the same answer, and an answer that got lost leaves
+nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedforget.data import Interactions
+from fedforget.device.compute import Compute
+from fedforget.device.devices import Devices
+from fedforget.device.log.device_log import DeviceLog
+from fedforget.device.log.entries import Entries
+from fedforget.device.log.sqlite import SqliteStore
+from fedforget.device.log.user_files import DamagedError, UserFiles
+from fedforget.device.member import TEST, TRAIN, Member, RefusedError
+from fedforget.device.pending import Pending
+from fedforget.device.terms import Terms
+from fedforget.errors import ConfigError
+from fedforget.files import make_folder, only_writer
+from fedforget.models import Public
+from fedforget.models.parameters import Array
+from fedforget.orders import Order
+from fedforget.pseudonym import pseudonym
+from fedforget.randomness import UserId
+from fedforget.replay import Replay
+from fedforget.updates import Answers, Updates
+from fedforget.workers import Workers
+
+DAMAGED = "its file is damaged"
+OTHER_MODEL = "its device was sent another model than it agreed to"
+TOO_LONG = "its device was asked to train for longer than it agreed to"
+DIFFERENT = "its terms are not those of the others on its device"
+
+#: The item table and the other public tensors, as they arrive.
+Parameters = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A device's users, what they train on and what is kept back, and a model to look at them with."""
+
+    devices: Devices
+    test: Interactions
+    public: Public
+
+    @property
+    def train(self) -> Interactions:
+        """What the users train on."""
+        return self.devices.interactions
+
+    @property
+    def workers(self) -> Workers:
+        """The threads of the device."""
+        return self.devices.workers
+
+    def score(self, place: int) -> Array:
+        """The scores of all items for the user at a place."""
+        user = self.train.user_ids.tolist()[place]
+        return self.devices.model.score(self.devices.private(user), self.public, self.train.items_of(place))
+
+
+class Host:
+    """The files of a device's users, in a folder for each federation."""
+
+    def __init__(self, folder: Path, compute: Compute | None = None) -> None:
+        self.folder = folder
+        self.compute = compute or Compute(workers=1)
+
+    def enrol(self, terms: Terms, user: UserId, train: Sequence[int], test: Sequence[int] = ()) -> None:
+        """Let a user of this device join a federation."""
+        with self._files(terms.federation) as files:
+            Member.enrol(files.folder, terms, user, train, test).files.close()
+
+    def train(self, order: Order, sent: Parameters, epochs: int) -> Answers:
+        """Let the users of an order train from the public parameters that were sent."""
+
+        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
+            _check_epochs(devices, epochs)
+            return devices.train(order.round, _public(devices, sent), users, epochs)
+
+        return self._carry_out(order, ask)
+
+    def replay(self, order: Order, sent: Parameters, how: Replay) -> Answers:
+        """Let them go through a past round again."""
+
+        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
+            _check_epochs(devices, how.epochs)
+            return devices.replay(order.round, _public(devices, sent), users, how)
+
+        return self._carry_out(order, ask)
+
+    def recall(self, order: Order, n_items: int) -> Answers:
+        """Let them return, and take up again, what their logs have for a past round."""
+        return self._carry_out(order, lambda devices, users: devices.recall(order.round, users, n_items))
+
+    @contextmanager
+    def looking(self, order: Order, sent: Parameters) -> Iterator[Look | None]:
+        """The users of an order with the model that was sent; None if there are none."""
+        with self._files(order.federation) as files:
+            members, _ = self._take_up(files, order)
+            if not members:
+                yield None
+                return
+            devices = self._devices(members, order)
+            yield Look(devices, _interactions(members, TEST), _public(devices, sent))
+
+    def wipe(self, federation: str, salt: str, name: str) -> bool:
+        """Remove everything of the user with this pseudonym, and confirm that nothing is here (any more)."""
+        if (self.folder / _safe(federation)).is_dir():
+            with self._files(federation) as files:
+                for member in _all_members(files):
+                    if pseudonym(member.user, salt) == name:
+                        member.wipe()
+        return True
+
+    def _carry_out(self, order: Order, ask: Callable[[Devices, Sequence[UserId]], Answers]) -> Answers:
+        with self._files(order.federation) as files:
+            members, refused = self._take_up(files, order)
+            if not members:
+                return Answers(Updates.none(), refused)
+            devices, users = self._devices(members, order), [member.user for member in members]
+            try:
+                answers = ask(devices, users)
+            except RefusedError as error:
+                return Answers(Updates.none(), {**refused, **dict.fromkeys(users, error.reason)})
+            if devices.pending is not None:
+                _keep(devices.pending, devices.log, members, order)
+            return replace(answers, failures={**refused, **answers.failures})
+
+    def _take_up(self, files: UserFiles, order: Order) -> tuple[list[Member], dict[UserId, str]]:
+        """Bring the users of an order to where it says they are; those who cannot are named with the reason."""
+        members: list[Member] = []
+        refused: dict[UserId, str] = {}
+        for user, since in zip(order.users, order.since, strict=True):
+            try:
+                member = Member(files, user)
+                if members and member.terms != members[0].terms:
+                    raise RefusedError(DIFFERENT)
+                member.accept(order.number)
+                self._bring(member, order, since)
+                members.append(member)
+            except RefusedError as error:
+                refused[user] = error.reason
+            except DamagedError:
+                refused[user] = DAMAGED
+        return members, refused
+
+    def _bring(self, member: Member, order: Order, since: int) -> None:
+        """Put one user on the order's trajectory, after the last of its rounds that counted."""
+        names = [name for name, _ in order.lineage]
+        served = order.lineage[: names.index(order.in_service) + 1]
+        for lineage in dict.fromkeys((served, order.lineage)):
+            until = member.follow(lineage)
+            if until is not None:
+                self._settle_private(member, lineage[-1][0], until)
+        member.drop_all_but([order.in_service, order.trajectory])
+        store = member.store(order.trajectory)
+        store.roll_back(since)
+        pending = member.take_pending(order.trajectory, since)
+        if pending is not None and since in order.factors:
+            pending.settle(order.factors[since], member.terms.open_log(store), member.terms.model.dense_layout)
+            member.settled(order.trajectory)
+
+    def _settle_private(self, member: Member, trajectory: str, until: int) -> None:
+        """On a new trajectory, let the log know exactly what the private parameters were when it branched off."""
+        log = member.terms.open_log(member.store(trajectory))
+        devices = _build([member], log, None, self.compute)
+        devices.restore(until)
+        devices.settle_private(until)
+
+    def _devices(self, members: list[Member], order: Order) -> Devices:
+        terms, files = members[0].terms, members[0].files
+        keys = [member.key for member in members]
+
+        def log(trajectory: str) -> DeviceLog:
+            return terms.open_log(SqliteStore(files.folder, terms.federation, trajectory, keys, files))
+
+        previous = log(order.in_service) if order.in_service != order.trajectory else None
+        devices = _build(members, log(order.trajectory), previous, self.compute)
+        devices.restore(order.round - 1)
+        return devices
+
+    @contextmanager
+    def _files(self, federation: str) -> Iterator[UserFiles]:
+        """The files of one federation, held against another message that is being answered."""
+        folder = make_folder(self.folder / _safe(federation))
+        files = UserFiles(folder, federation)
+        with only_writer(folder, wait=True):
+            try:
+                yield files
+            finally:
+                files.close()
+
+
+def _public(devices: Devices, sent: Parameters) -> Public:
+    """The public parameters that were sent, if they are of the model that was agreed on."""
+    items, dense = sent
+    model, n_items = devices.model, devices.interactions.n_items
+    if items.shape != (n_items, model.dim) or dense.shape != (model.dense_layout.size,):
+        raise RefusedError(OTHER_MODEL)
+    return Public(items, dense, model.dense_layout)
+
+
+def _check_epochs(devices: Devices, epochs: int) -> None:
+    if not 1 <= epochs <= devices.training.epochs:
+        raise RefusedError(TOO_LONG)
+
+
+def _build(members: list[Member], log: DeviceLog, previous: DeviceLog | None, compute: Compute) -> Devices:
+    terms = members[0].terms
+    return Devices(
+        _interactions(members, TRAIN), terms.model, terms.sampler, terms.training, log,
+        seed=terms.seed, compute=compute, previous=previous,
+    )  # fmt: skip
+
+
+def _interactions(members: list[Member], part: str) -> Interactions:
+    """The members' items, as places in the catalogue."""
+    items = [member.items(part) for member in members]
+    users = np.array([member.user for member in members])
+    indptr = np.concatenate([[0], np.cumsum([own.size for own in items])]).astype(np.int64)
+    users = users if users.dtype.kind == "i" else users.astype(object)
+    return Interactions(users, np.arange(members[0].terms.n_items), indptr, np.concatenate(items).astype(np.int32))
+
+
+def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:
+    """Keep a replayed round until the server says how it scaled it; until then its entry is there, but empty."""
+    sound = np.flatnonzero(pending.sound)
+    places = {int(key): place for place, key in enumerate(pending.keys.tolist())}
+    log.store.append(order.round, Entries.of(pending.keys[sound], [b""] * sound.size), pending.trained.private[sound])
+    for member in members:
+        place = places.get(member.key)
+        if place is not None and pending.sound[place]:
+            member.keep_pending(order.trajectory, order.round, pending.to_bytes(place))
+
+
+def _all_members(files: UserFiles) -> Iterator[Member]:
+    for key in files.users():
+        for (user,) in files.ask(key, "SELECT value FROM meta WHERE name = 'user'"):
+            with suppress(RefusedError):
+                yield Member(files, json.loads(user))
+
+
+def _safe(federation: str) -> str:
+    """A federation's id as the name of a folder: ids are hexadecimal, whatever a message says."""
+    if not federation or not set(federation) <= set("0123456789abcdef"):
+        raise ConfigError(f"{federation!r} is not the id of a federation.", "Ids are hexadecimal digits.")
+    return federation

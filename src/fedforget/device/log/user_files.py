@@ -1,0 +1,169 @@
+"""UserFiles: one SQLite file per user, all that its device keeps of a federation.
+
+A file is named by the 16 hexadecimal digits of the user's key and holds
+
+    meta(name TEXT PRIMARY KEY, value)                 format, federation (the id of the run it belongs to); on a real
+                                                       device also what ``device.member`` keeps there
+    interaction(item INTEGER PRIMARY KEY, part TEXT)   on a real device: the user's items, for training or to test with
+    entry(trajectory TEXT, round INTEGER, body BLOB)   the update log
+    private(trajectory TEXT, round INTEGER, row BLOB, crc INTEGER)
+        the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
+    pending(trajectory TEXT, round INTEGER, body BLOB) updates sent to a server that has not said yet how it scales them
+
+A user whose file is damaged is left out with a warning that names it, and the others go on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import warnings
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from fedforget.database import open_database, scrub
+from fedforget.errors import RunError, RunWarning
+from fedforget.files import cannot_write, make_folder
+
+FORMAT = "2"
+OPEN_FILES = 64
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL);
+CREATE TABLE entry (
+    trajectory TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (trajectory, round)
+) WITHOUT ROWID;
+CREATE TABLE private (
+    trajectory TEXT NOT NULL, round INTEGER NOT NULL, row BLOB NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY (trajectory, round)
+) WITHOUT ROWID;
+CREATE TABLE pending (
+    trajectory TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (trajectory, round)
+) WITHOUT ROWID;
+"""
+
+Row = tuple[Any, ...]
+Statement = tuple[str, Row]
+
+
+class DamagedError(RunError):
+    """A user's file that cannot be used, unlike one of another run, which is never passed over."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"The log {path} is damaged: {reason}.", "Put back a copy of it, or delete it: its user starts a new one."
+        )
+
+
+class UserFiles:
+    """The files of some users in a folder. Opens one when it is asked for, and keeps the last few open."""
+
+    def __init__(self, folder: Path, federation: str) -> None:
+        self.folder = folder
+        self.federation = federation
+        self._open: OrderedDict[int, sqlite3.Connection] = OrderedDict()
+
+    def close(self) -> None:
+        """Let go of every file."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def path(self, key: int) -> Path:
+        """Where a user's file is."""
+        return self.folder / f"{key:016x}.sqlite"
+
+    def users(self) -> list[int]:
+        """The keys of the users with a file, in order."""
+        names = [path.stem for path in self.folder.glob("*.sqlite")]
+        return sorted(int(name, 16) for name in names if len(name) == 16 and set(name) <= set("0123456789abcdef"))
+
+    def ask(self, key: int, query: str, *values: object) -> list[Row]:
+        """What a user's file answers; nothing if there is no file, or, with a warning, if it is damaged."""
+        try:
+            return self.query(key, query, *values)
+        except DamagedError as error:
+            _warn(error)
+            return []
+
+    def query(self, key: int, query: str, *values: object) -> list[Row]:
+        """What a user's file answers; nothing if there is none."""
+        path = self.path(key)
+        if not path.exists():
+            return []
+        try:
+            return self._database(key).execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise DamagedError(path, error) from error
+
+    def change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
+        """Change a user's file in one transaction, and make it first if need be."""
+        if not self.path(key).exists():
+            self._create(self.path(key))
+        db = self._database(key)
+        try:
+            with db:
+                changed = sum(db.execute(*statement).rowcount for statement in statements)
+            if scrubbed and changed:
+                scrub(db)
+        except sqlite3.OperationalError as error:
+            raise cannot_write(self.path(key), error) from error
+        except sqlite3.Error as error:
+            raise DamagedError(self.path(key), error) from error
+
+    def delete(self, key: int, statements: list[Statement]) -> None:
+        """Delete from a user's file, if there is one, and from the disk; a damaged file is passed over."""
+        if self.path(key).exists():
+            try:
+                self.change(key, statements, scrubbed=True)
+            except DamagedError as error:
+                _warn(error)
+
+    def _database(self, key: int) -> sqlite3.Connection:
+        """A user's file, open and known to be ours. Of many, the one not used for longest is closed."""
+        if key not in self._open:
+            if len(self._open) >= OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+            self._open[key] = self._opened(self.path(key))
+        self._open.move_to_end(key)
+        return self._open[key]
+
+    def _opened(self, path: Path) -> sqlite3.Connection:
+        """An existing file, refused if it is damaged or of another run."""
+        if not path.stat().st_size:
+            raise DamagedError(path, "it is empty")
+        try:
+            db = open_database(path, "")
+        except RunError as error:
+            raise DamagedError(path, error.problem.rstrip(".")) from error
+        try:
+            self._check_meta(path, dict(db.execute("SELECT name, value FROM meta")))
+        except (sqlite3.Error, RunError) as error:
+            db.close()
+            raise (error if isinstance(error, RunError) else DamagedError(path, error)) from error
+        return db
+
+    def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
+        if meta.get("format") != FORMAT:
+            raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
+        if meta.get("federation") != self.federation:
+            raise RunError(f"{path} is a log of another run.", "Put back this run's own file, or delete it.")
+
+    def _create(self, path: Path) -> None:
+        """Make a file that says which run it is of, beside and renamed: one that does not say so is damaged."""
+        make_folder(self.folder)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            for stale in (part, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+                stale.unlink(missing_ok=True)
+            db = open_database(part, SCHEMA)
+            with db:
+                meta = {"format": FORMAT, "federation": self.federation}
+                db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+            db.close()
+            part.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise cannot_write(path, error) from error
+
+
+def _warn(error: RunError) -> None:
+    warnings.warn(f"{error.problem} It is left out. {error.hint}", RunWarning, stacklevel=4)

@@ -1,0 +1,177 @@
+"""Member: one user of a federation on its own device; all that the device keeps of it is one file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedforget.device.log.sqlite import SqliteStore
+from fedforget.device.log.user_files import UserFiles
+from fedforget.device.pending import Pending
+from fedforget.device.terms import Terms
+from fedforget.errors import ConfigError, RunError
+from fedforget.orders import ORIGIN, Lineage
+from fedforget.randomness import UserId, user_key
+
+TRAIN, TEST = "train", "test"
+#: Why a device does not do what it is asked.
+STRANGER = "it is not enrolled on this device"
+OUTDATED = "its device has had a newer order"
+UNKNOWN_PAST = "its device is on a trajectory that the server does not know"
+
+
+class RefusedError(RunError):
+    """An order that a device does not follow, with the reason that it gives."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Refused: {reason}.")
+        self.reason = reason
+
+
+class Member:
+    """A user's file: interactions, private parameters and update log, and how far it has followed the federation."""
+
+    def __init__(self, files: UserFiles, user: UserId) -> None:
+        self.files = files
+        self.user = user
+        self.key = user_key(user)
+        if not files.path(self.key).exists() or self._meta("user") != json.dumps(user):
+            raise RefusedError(STRANGER)
+
+    @classmethod
+    def enrol(cls, folder: Path, terms: Terms, user: UserId, train: ArrayLike, test: ArrayLike = ()) -> Member:
+        """Let a user of this device join a federation with its items, some of them kept back to test with."""
+        files = UserFiles(folder, terms.federation)
+        items = {part: np.unique(np.asarray(given, np.int64)) for part, given in ((TRAIN, train), (TEST, test))}
+        _check(user, terms, items[TRAIN], items[TEST])
+        key = user_key(user)
+        if files.query(key, "SELECT 1 FROM interaction"):
+            raise ConfigError(
+                f"User {user!r} is enrolled on this device already.",
+                f"Its file is {files.path(key)}; delete it to begin anew.",
+            )
+        meta = {"user": json.dumps(user), "terms": terms.to_json(), "order": "0"}
+        lines = [(item, part) for part, wanted in items.items() for item in wanted.tolist()]
+        files.change(
+            key,
+            [("INSERT OR REPLACE INTO meta VALUES (?, ?)", pair) for pair in meta.items()]
+            + [("INSERT INTO interaction VALUES (?, ?)", line) for line in lines],
+        )
+        return cls(files, user)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What was agreed when the user joined."""
+        return Terms.from_dict(json.loads(self._meta("terms")))
+
+    def items(self, part: str) -> NDArray[np.int32]:
+        """The user's items, sorted: those to train on, or those kept back to test with."""
+        lines = self.files.query(self.key, "SELECT item FROM interaction WHERE part = ? ORDER BY item", part)
+        return np.array([item for (item,) in lines], np.int32)
+
+    def accept(self, number: int) -> None:
+        """Note an order, and refuse one that is older than the last."""
+        if number < int(self._meta("order")):
+            raise RefusedError(OUTDATED)
+        self._set("order", str(number))
+
+    def store(self, trajectory: str) -> SqliteStore:
+        """This user's log on a trajectory."""
+        return SqliteStore(self.files.folder, self.files.federation, trajectory, [self.key], self.files)
+
+    def follow(self, lineage: Lineage) -> int | None:
+        """Be on the last trajectory of a lineage; the round up to which it is as before if it is new here, else None.
+
+        A device that has missed some of the trajectories between keeps what all of them have kept.
+        """
+        names = [name for name, _ in lineage]
+        held = [name for name in self._held() if name in names]
+        if not held:
+            raise RefusedError(UNKNOWN_PAST)
+        newest = max(held, key=names.index)
+        if newest == names[-1]:
+            return None
+        until = min(after for _, after in lineage[names.index(newest) + 1 :])
+        self.store(names[-1]).begin_as(self.store(newest), until)
+        self._set("trajectories", json.dumps([*held, names[-1]]))
+        return until
+
+    def drop_all_but(self, trajectories: Sequence[str]) -> None:
+        """Give up what belongs to any other trajectory."""
+        gone = [name for name in self._held() if name not in trajectories]
+        if gone:
+            kept = json.dumps(list(trajectories))
+            others = "WHERE trajectory NOT IN (SELECT value FROM json_each(?))"
+            statements = [(f"DELETE FROM {table} {others}", (kept,)) for table in ("entry", "private", "pending")]
+            held = json.dumps([name for name in self._held() if name in trajectories])
+            statements.append(("INSERT OR REPLACE INTO meta VALUES ('trajectories', ?)", (held,)))
+            self.files.change(self.key, statements, scrubbed=True)
+
+    def keep_pending(self, trajectory: str, round_: int, body: bytes) -> None:
+        """Keep what waits to be scaled."""
+        self.files.change(self.key, [("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", (trajectory, round_, body))])
+
+    def take_pending(self, trajectory: str, round_: int) -> Pending | None:
+        """What waits to be scaled since this round, if anything; what came after it is dropped."""
+        later = ("DELETE FROM pending WHERE trajectory = ? AND round > ?", (trajectory, round_))
+        self.files.delete(self.key, [later])
+        query = "SELECT body FROM pending WHERE trajectory = ? AND round = ?"
+        found = self.files.query(self.key, query, trajectory, round_)
+        return Pending.from_bytes(round_, self.key, found[0][0]) if found else None
+
+    def settled(self, trajectory: str) -> None:
+        """Nothing waits any more."""
+        self.files.delete(self.key, [("DELETE FROM pending WHERE trajectory = ?", (trajectory,))])
+
+    def wipe(self) -> None:
+        """Remove the file and all that is in it."""
+        self.files.close()
+        path = self.files.path(self.key)
+        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            if file.exists():
+                _overwrite(file)
+                file.unlink()
+
+    def _held(self) -> list[str]:
+        found = self.files.query(self.key, "SELECT value FROM meta WHERE name = 'trajectories'")
+        return list(json.loads(found[0][0])) if found else [ORIGIN[0][0]]
+
+    def _meta(self, name: str) -> str:
+        found = self.files.query(self.key, "SELECT value FROM meta WHERE name = ?", name)
+        if not found:
+            raise RefusedError(STRANGER)
+        return str(found[0][0])
+
+    def _set(self, name: str, value: str) -> None:
+        self.files.change(self.key, [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))])
+
+
+def _check(user: UserId, terms: Terms, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
+    if not train.size:
+        raise ConfigError(f"User {user!r} has no items to train on.", "Give at least one.")
+    both = np.concatenate([train, test])
+    if both.min() < 0 or both.max() >= terms.n_items:
+        raise ConfigError(
+            f"User {user!r} has item {both.min() if both.min() < 0 else both.max()}, but the catalogue has "
+            f"{terms.n_items:,}.",
+            "Items are places in the federation's catalogue, from 0.",
+        )
+    if np.intersect1d(train, test).size:
+        raise ConfigError(
+            f"Item {np.intersect1d(train, test)[0]} of user {user!r} is both to train on and to test with.",
+            "Give it once.",
+        )
+
+
+def _overwrite(file: Path) -> None:
+    """Write zeros over a file: after the unlink its blocks hold nothing, where the disk writes in place."""
+    with file.open("r+b") as handle:
+        handle.write(bytes(file.stat().st_size))
+        handle.flush()
+        os.fsync(handle.fileno())

@@ -1,0 +1,63 @@
+"""Pending: a replayed round whose updates were sent with the stored ones and wait to be scaled as the server did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from fedforget.device.calibration import scale
+from fedforget.device.log.device_log import DeviceLog
+from fedforget.device.log.entries import Keys
+from fedforget.device.plan import Plan
+from fedforget.device.training import Trained
+from fedforget.models import Layout
+from fedforget.replay import Factors
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What some users did in a round; ``sound`` says whose training did not diverge."""
+
+    round: int
+    keys: Keys
+    plan: Plan
+    trained: Trained
+    sound: NDArray[np.bool_]
+
+    def settle(self, factors: Factors, log: DeviceLog, layout: Layout) -> None:
+        """Log the round, its updates scaled."""
+        fresh = self.trained
+        scaled = Trained(fresh.rows.copy(), fresh.dense.copy(), fresh.private, fresh.losses)
+        scale(self.plan.items, scaled, factors.items, factors.dense, layout)
+        log.record(self.round, self.keys, self.plan, scaled, sound=self.sound)
+
+    def to_bytes(self, place: int) -> bytes:
+        """What one of the users did, as a safetensors file."""
+        plan, trained = self.plan, self.trained
+        own = slice(plan.item_ptr[place], plan.item_ptr[place + 1])
+        walk = slice(plan.walk_ptr[place], plan.walk_ptr[place + 1])
+        parts = {
+            "items": plan.items[own],
+            "walks": plan.walks[walk],
+            "positives": plan.positives[place : place + 1],
+            "rows": trained.rows[own],
+            "dense": trained.dense[place : place + 1],
+            "private": trained.private[place : place + 1],
+            "losses": trained.losses[place : place + 1],
+        }
+        return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
+
+    @classmethod
+    def from_bytes(cls, round_: int, key: int, body: bytes) -> Pending:
+        """Read back what one user did."""
+        parts = load(body)
+        nothing = np.empty(0, np.int32)
+        plan = Plan(
+            np.array([0, parts["items"].size]), parts["items"], parts["positives"], np.zeros(2, np.int64), nothing,
+            nothing, np.zeros(1, np.uint64), np.array([0, parts["walks"].size]), parts["walks"],
+        )  # fmt: skip
+        trained = Trained(parts["rows"], parts["dense"], parts["private"], parts["losses"])
+        return cls(round_, np.array([key], np.uint64), plan, trained, np.ones(1, bool))

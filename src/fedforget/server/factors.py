@@ -1,0 +1,37 @@
+"""FactorsFolder: by how much the server scaled the updates of replayed rounds, until every device has been told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.numpy import load_file, save
+
+from fedforget.files import make_folder, write_file
+from fedforget.replay import Factors
+
+
+class FactorsFolder:
+    """``factors/NNNNNN.safetensors`` for the rounds of one trajectory; in memory when there is no folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = None if folder is None else folder / "factors"
+        self._in_memory: dict[int, Factors] = {}
+
+    def put(self, round_: int, factors: Factors) -> None:
+        """Keep a round's factors."""
+        if self.folder is None:
+            self._in_memory[round_] = factors
+        else:
+            make_folder(self.folder)
+            write_file(self._path(round_), save({"items": factors.items.copy(), "dense": factors.dense.copy()}))
+
+    def get(self, round_: int) -> Factors | None:
+        """A round's factors, if the server calibrated in it."""
+        if self.folder is None or not self._path(round_).exists():
+            return self._in_memory.get(round_)
+        parts = load_file(self._path(round_))
+        return Factors(parts["items"], parts["dense"])
+
+    def _path(self, round_: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{round_:06d}.safetensors"

@@ -1,0 +1,135 @@
+"""Registry: which node speaks for which user, and which nodes have still to wipe what they keep of someone who left.
+
+``registry.sqlite`` in the run's folder holds
+
+    node(key TEXT PRIMARY KEY, id INTEGER UNIQUE)                  a node's public key, and its number on the network
+    user(user PRIMARY KEY, key TEXT)                               whose key speaks for a user
+    wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT)
+        orders to wipe that no node has confirmed: the user is named by a hash whose salt is nowhere else
+    counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedforget.database import open_database, scrub
+from fedforget.errors import ConfigError
+from fedforget.pseudonym import pseudonym
+from fedforget.randomness import UserId
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS user (user PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS wipe (
+    pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+NODES = "SELECT user, id FROM user JOIN node USING (key)"
+
+
+@dataclass(frozen=True)
+class WipeOrder:
+    """One user that a node has to wipe, under a name that only a device with that user can recognise."""
+
+    pseudonym: str
+    salt: str
+    node: int
+    request: str
+
+
+class Registry:
+    """The nodes and users of one federation, in a file, or in memory when there is no folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._db = open_database(None if folder is None else folder / "registry.sqlite", SCHEMA)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def register(self, key: str, node: int, users: Iterable[UserId]) -> None:
+        """Let a node, known by its public key, speak for some users who have no other."""
+        key = bare_key(key)
+        users = list(users)
+        for user in users:
+            found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
+            if found is not None and found[0] != key:
+                raise ConfigError(
+                    f"User {user!r} is registered with another key, {_shown(found[0])}.",
+                    "One key speaks for a user: release the user first, or use that key.",
+                )
+        with self._db:
+            self._db.execute("DELETE FROM node WHERE id = ?", (node,))
+            self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, node))
+            self._db.executemany("INSERT OR IGNORE INTO user VALUES (?, ?)", [(user, key) for user in users])
+
+    def release(self, users: Iterable[UserId]) -> None:
+        """Let nobody speak for these users until they are registered again, say with a new device."""
+        with self._db:
+            self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
+
+    def users(self) -> list[UserId]:
+        """Everyone who has a node."""
+        return [row[0] for row in self._db.execute("SELECT user FROM user")]
+
+    def by_node(self) -> dict[int, list[UserId]]:
+        """The users of every node."""
+        found: dict[int, list[UserId]] = {}
+        for user, node in self._db.execute(f"{NODES} ORDER BY user"):
+            found.setdefault(int(node), []).append(user)
+        return found
+
+    def nodes_of(self, users: Sequence[UserId]) -> Mapping[UserId, int]:
+        """The node that speaks for each of these users, as far as there is one."""
+        known = {user: int(node) for user, node in self._db.execute(NODES)}
+        return {user: known[user] for user in users if user in known}
+
+    def next_number(self) -> int:
+        """A number for an order, above all before it, also after a backup was put back or the clock was."""
+        with self._db:
+            row = self._db.execute("SELECT value FROM counter WHERE name = 'order'").fetchone()
+            number = max(time.time_ns(), int(row[0]) + 1 if row else 0)
+            self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
+        return number
+
+    def let_go(self, users: Iterable[UserId], request: str) -> None:
+        """Forget these users, but for the orders to their nodes to wipe what they keep of them."""
+        with self._db:
+            for user in users:
+                found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
+                if found is not None:
+                    salt = secrets.token_hex(16)
+                    order = (pseudonym(user, salt), salt, found[0], request)
+                    self._db.execute("INSERT INTO wipe VALUES (?, ?, ?, ?)", order)
+                    self._db.execute("DELETE FROM user WHERE user = ?", (user,))
+        scrub(self._db)
+
+    def wipe_orders(self) -> list[WipeOrder]:
+        """The orders that no node has confirmed."""
+        rows = self._db.execute("SELECT pseudonym, salt, id, request FROM wipe JOIN node USING (key)")
+        return [WipeOrder(*row) for row in rows.fetchall()]
+
+    def confirm(self, orders: Iterable[WipeOrder]) -> None:
+        """These were carried out; a node without users and without orders is forgotten too."""
+        with self._db:
+            self._db.executemany("DELETE FROM wipe WHERE pseudonym = ?", [(order.pseudonym,) for order in orders])
+            self._db.execute("DELETE FROM node WHERE key NOT IN (SELECT key FROM user UNION SELECT key FROM wipe)")
+        scrub(self._db)
+
+
+def bare_key(key: str) -> str:
+    """A public key in OpenSSH's form without its comment."""
+    parts = key.split()
+    if len(parts) < 2 or not parts[0].startswith(("ecdsa-", "ssh-")):
+        raise ConfigError(f"{_shown(key)} is not a public key.", "Give the content of the node's .pub file.")
+    return " ".join(parts[:2])
+
+
+def _shown(key: str) -> str:
+    return repr(key if len(key) <= 40 else f"{key[:20]}…{key[-16:]}")
