@@ -1,0 +1,184 @@
+"""FlowerFleet: the server's ``Fleet`` and ``Clients`` on a Flower network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from fedforget.engines.flower import messages
+from fedforget.engines.flower.arrays import MessageError
+from fedforget.engines.flower.post import Post, Replies
+from fedforget.models import Public
+from fedforget.orders import Lineage, Order
+from fedforget.randomness import UserId
+from fedforget.replay import Factors, Replay
+from fedforget.server.clients import Clients
+from fedforget.server.factors import FactorsFolder
+from fedforget.server.fleet import Measured
+from fedforget.server.history import History
+from fedforget.server.registry import Registry, WipeOrder
+from fedforget.settings import Settings
+from fedforget.updates import Answers, Updates
+
+NO_NODE = "no device is registered for it"
+SAMPLED, FULL = ("hr", "ndcg"), ("hr", "ndcg", "recall")
+
+
+class FlowerFleet:
+    """The devices of a federation, each node asked with one message for all of its users."""
+
+    def __init__(self, grid: Grid, settings: Settings, registry: Registry, timeout: float) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.post = Post(grid, timeout)
+
+    def clients(self, history: History, in_service: str) -> Clients:
+        """The devices on the trajectory of a history."""
+        return FlowerClients(self, history, in_service)
+
+    def measure(self, history: History, public: Public, users: Sequence[UserId]) -> Measured:
+        """Let devices evaluate a model on what they have kept back; the mean over their users."""
+        round_ = history.last_round + 1
+        orders = self.orders(history.lineage, history.lineage[-1][0], round_, users, history, {})
+        contents = {node: messages.pack_order(order, {}, public) for node, order in orders.items()}
+        replies = self.post.send(messages.MEASURE, contents, str(round_))
+        failures = self.failures(users, orders, replies)
+        totals, count = np.zeros(len(SAMPLED) + len(FULL)), 0
+        for node, content in replies.contents.items():
+            found = _metrics(content, len(orders[node].users))
+            if found is None:
+                failures |= dict.fromkeys(orders[node].users, "its device measured what cannot be")
+            else:
+                totals, count = totals + found[0] * found[1], count + found[0]
+        means = (totals / max(count, 1)).tolist()
+        sampled, full = means[: len(SAMPLED)], means[len(SAMPLED) :]
+        return Measured(
+            10, count, dict(zip(SAMPLED, sampled, strict=True)), dict(zip(FULL, full, strict=True)), failures
+        )
+
+    def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
+        """Have devices wipe users who left; the orders that were confirmed."""
+        by_node: dict[int, list[WipeOrder]] = {}
+        for order in orders:
+            by_node.setdefault(order.node, []).append(order)
+        contents = {}
+        for node, given in by_node.items():
+            task = {"pseudonyms": [order.pseudonym for order in given], "salts": [order.salt for order in given]}
+            contents[node] = RecordDict({"task": ConfigRecord({"federation": self.settings.id, **task})})
+        replies = self.post.send(messages.WIPE, contents, "wipe")
+        confirmed = []
+        for node, content in replies.contents.items():
+            done = content.config_records.get("wiped", ConfigRecord()).get("pseudonyms", [])
+            confirmed += [order for order in by_node[node] if isinstance(done, list) and order.pseudonym in done]
+        return confirmed
+
+    def orders(
+        self,
+        lineage: Lineage,
+        in_service: str,
+        round_: int,
+        users: Sequence[UserId],
+        history: History,
+        factors: Mapping[int, Factors],
+    ) -> dict[int, Order]:
+        """The order to each node that has some of these users."""
+        nodes = self.registry.nodes_of(users)
+        since = dict(zip(users, history.last_rounds(users, round_), strict=True))
+        number = self.registry.next_number()
+        hosted: dict[int, list[UserId]] = {}
+        for user in users:
+            if user in nodes:
+                hosted.setdefault(nodes[user], []).append(user)
+        return {
+            node: Order(
+                self.settings.id, number, lineage, in_service, round_, tuple(own), tuple(since[user] for user in own),
+                {r: factors[r] for r in sorted({since[user] for user in own}) if r in factors},
+            )
+            for node, own in hosted.items()
+        }  # fmt: skip
+
+    def failures(self, users: Sequence[UserId], orders: Mapping[int, Order], replies: Replies) -> dict[UserId, str]:
+        """Of everyone whose node did not reply, or who has none: why."""
+        reached = {user for order in orders.values() for user in order.users}
+        reasons = {user: NO_NODE for user in users if user not in reached}
+        for node, reason in replies.missing.items():
+            reasons |= dict.fromkeys(orders[node].users, reason)
+        return reasons
+
+
+class FlowerClients:
+    """Implements the server's ``Clients`` on one trajectory."""
+
+    def __init__(self, fleet: FlowerFleet, history: History, in_service: str) -> None:
+        self.fleet = fleet
+        self.history = history
+        self.in_service = in_service
+        self._factors = FactorsFolder(history.folder)
+
+    def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
+        """Let these users train from ``public``."""
+        return self._ask(messages.TRAIN, round_, users, {"epochs": epochs}, public, epochs)
+
+    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
+        """Let these users go through a past round again; what they have stored comes in the same message."""
+        task = messages.pack_replay(how)
+        return self._ask(messages.REPLAY, round_, users, task, public, how.epochs, stored=how.stored)
+
+    def settle(self, round_: int, factors: Factors) -> None:
+        """Keep the factors: each device is told with the next message that it gets."""
+        self._factors.put(round_, factors)
+
+    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
+        """Let these users return what their logs have for a past round."""
+        return self._ask(messages.RECALL, round_, users, {"n_items": n_items}, None, 0)
+
+    def _ask(
+        self,
+        kind: str,
+        round_: int,
+        users: Sequence[UserId],
+        task: Mapping[str, Any],
+        public: Public | None,
+        epochs: int,
+        stored: bool = False,
+    ) -> Answers:
+        fleet, model = self.fleet, self.fleet.settings.model
+        known = {r: self._factors.get(r) for r in set(self.history.last_rounds(users, round_))}
+        factors = {r: found for r, found in known.items() if found is not None}
+        orders = fleet.orders(self.history.lineage, self.in_service, round_, users, self.history, factors)
+        contents = {node: messages.pack_order(order, task, public) for node, order in orders.items()}
+        replies = fleet.post.send(kind, contents, str(round_))
+        failures = fleet.failures(users, orders, replies)
+        parts = []
+        for node, content in replies.contents.items():
+            asked = orders[node].users
+            try:
+                part = messages.unpack_answers(content, asked, model.dim, model.dense_layout.size, stored)
+            except MessageError as error:
+                failures |= dict.fromkeys(asked, error.problem)
+            else:
+                failures |= part.failures
+                parts.append(part)
+        past = Updates.together([part.stored for part in parts if part.stored is not None], users)
+        seconds = max((part.seconds for part in parts), default=0.0)
+        updates = Updates.together([part.updates for part in parts], users)
+        dims = (model.dim, model.dense_layout.size)
+        return Answers(
+            updates or Updates.none(*dims), failures, (past or Updates.none(*dims)) if stored else None, seconds, epochs
+        )
+
+
+def _metrics(content: RecordDict, most: int) -> tuple[int, np.ndarray[Any, np.dtype[np.float64]]] | None:
+    """How many users a device measured, and its means; None if they cannot be."""
+    record = content.metric_records.get("measured", MetricRecord())
+    count = record.get("users")
+    names = [f"sampled_{name}" for name in SAMPLED] + [f"full_{name}" for name in FULL]
+    values = [record.get(name) for name in names]
+    if type(count) is not int or not 0 <= count <= most or any(type(value) is not float for value in values):
+        return None
+    means = np.array(values, np.float64)
+    return (count, means) if ((means >= 0) & (means <= 1)).all() else None

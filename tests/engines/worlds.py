@@ -1,0 +1,162 @@
+"""The same small federation on either engine, with what a test may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedforget as ff
+from fedforget.device.host import Host
+from fedforget.device.member import Member
+from fedforget.device.log.user_files import UserFiles
+from fedforget.engines.flower.fleet import FlowerFleet
+from fedforget.invitation import Invitation
+from fedforget.models import Public
+from fedforget.orders import ORIGIN
+from fedforget.queue import Queue
+from fedforget.randomness import UserId
+from fedforget.request import Request
+from fedforget.server.history import History
+from fedforget.server.registry import Registry
+from fedforget.server.unlearning import Method
+from fedforget.server.unlearning.receipt import Receipt
+from fedforget.service import Service, found
+from fedforget.settings import Settings
+
+from tests.engines.in_process import InProcessGrid
+
+DATA = ff.synthetic(users=12, items=30, mean_items=8, seed=2)
+TRAIN, TEST = DATA.split(0.2, 0)
+USERS: list[UserId] = TRAIN.user_ids.tolist()
+NODES = 3
+SEED = 3
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "model": ff.MF(dim=8),
+        "seed": SEED,
+        "training": ff.LocalTraining(epochs=3, batch=16, lr=0.01),
+        "protocol": ff.Protocol(fraction=0.5),
+        "log": ff.Log(),
+    }
+    return {**settings, **changes}
+
+
+def node_of(user: UserId) -> int:
+    """Users are dealt out to the nodes in turn."""
+    return 101 + USERS.index(user) % NODES
+
+
+def key_of(node: int) -> str:
+    return f"ecdsa-sha2-nistp384 KEY{node} node-{node}"
+
+
+class Simulated:
+    """On the simulation."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.away: set[UserId] = set()
+        self.fed = ff.Federation(TRAIN, path=folder / "run", offline=lambda _, user: user in self.away, **options(**changes))
+
+    @property
+    def public(self) -> Public:
+        return self.fed.public
+
+    @property
+    def history(self) -> History:
+        return self.fed.history
+
+    def train(self, rounds: int) -> None:
+        self.fed.fit(rounds=rounds)
+
+    def forget(self, users: Sequence[UserId], method: Method, require: float = 0.0) -> Receipt:
+        return self.fed.forget(users, method, require=require)
+
+    def private(self, user: UserId) -> np.ndarray:
+        return self.fed.devices.private(user)
+
+    def measure(self) -> dict[str, Any]:
+        return self.fed.evaluate(TEST).to_dict()
+
+    def close(self) -> None:
+        self.fed.close()
+
+
+class OnFlower:
+    """On Flower's apps, in this process: the server app's service, and nodes that host several users each."""
+
+    def __init__(self, folder: Path, timeout: float = 0.5, **changes: Any) -> None:
+        self.run = folder / "run"
+        self.timeout = timeout
+        self.states = {101 + place: folder / f"node-{place}" for place in range(NODES)}
+        self.grid = InProcessGrid(self.states)
+        self.invitation = self._begin(Settings(engine="flower", **options(**changes)))
+        self.service = self._open()
+
+    def _begin(self, settings: Settings) -> Invitation:
+        invitation = found(self.run, settings, TRAIN.item_ids.tolist())
+        with closing(Registry(self.run)) as registry:
+            for node, state in self.states.items():
+                own = [user for user in USERS if node_of(user) == node]
+                registry.register(key_of(node), node, own)
+                for user in own:
+                    Host(state).enrol(invitation.terms, user, **invitation.parts(TRAIN, TEST, user))
+        return invitation
+
+    def _open(self) -> Service:
+        return Service(self.run, lambda settings, registry: FlowerFleet(self.grid, settings, registry, self.timeout))
+
+    def restart(self) -> None:
+        """The server's process ends and another begins."""
+        self.service.close()
+        self.service = self._open()
+
+    @property
+    def away(self) -> set[UserId]:
+        """Everyone whose node is not connected; to be changed with ``leave``."""
+        return {user for user in USERS if node_of(user) not in self.grid.online}
+
+    @property
+    def public(self) -> Public:
+        return self.service.public
+
+    @property
+    def history(self) -> History:
+        return self.service.history
+
+    def train(self, rounds: int) -> None:
+        self.service.serve(rounds)
+
+    def forget(self, users: Sequence[UserId], method: Method, require: float = 0.0) -> Receipt:
+        """As an operator does: queue the request, and let the server carry it out."""
+        request = Request.new(users, method.settings(), require)
+        Queue(self.run).add(request)
+        self.service.serve(self.service.rounds)
+        done = {receipt.request: receipt for receipt in self.service.receipts()}
+        if request.id not in done:
+            raise ff.QuorumError(self.service.queue.refused()[request.id], "")
+        return done[request.id]
+
+    def member(self, user: UserId) -> Member:
+        return Member(UserFiles(self.states[node_of(user)] / self.service.settings.id, self.service.settings.id), user)
+
+    def private(self, user: UserId) -> np.ndarray:
+        """A user's private parameters, as its file has them on the trajectory in service."""
+        member, terms = self.member(user), self.invitation.terms
+        keys = np.array([member.key], np.uint64)
+        names = [name for name in member._held() if name in [name for name, _ in self.history.lineage]]
+        log = terms.open_log(member.store(names[-1] if names else ORIGIN[0][0]))
+        row = log.private(self.service.rounds, keys, terms.model.init_private(keys, terms.seed))[0]
+        member.files.close()
+        return row
+
+    def measure(self) -> dict[str, Any]:
+        return self.service.evaluate().to_dict()
+
+    def close(self) -> None:
+        self.service.close()
