@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -62,7 +61,6 @@ def taken(order: Places, counter: Places) -> Iterator[int]:
 
 @cache
 def _hold_libraries_to_one_thread() -> None:
-    torch.set_num_threads(1)
     threadpool_limits(limits=1)
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from fedforget.device.compiled_trainer import CompiledTrainer
-from fedforget.device.plain_trainer import PlainTrainer
-from fedforget.device.stacked_trainer import StackedTrainer
 from fedforget.device.training import TRAINERS, LocalTraining, Trainer
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Recommender
@@ -33,6 +29,8 @@ class Compute:
             raise one_of("trainer", self.trainer, TRAINERS)
         _check_device(self.device)
         if self.trainer == "plain":
+            from fedforget.device.plain_trainer import PlainTrainer
+
             return PlainTrainer(model, training, self.device)
         compiled = CompiledTrainer.supports(model) and self.device == "cpu"
         if self.trainer == "compiled" and not compiled:
@@ -41,11 +39,17 @@ class Compute:
             )
         if compiled and self.trainer != "stacked":
             return CompiledTrainer(model, training, workers)
+        from fedforget.device.stacked_trainer import StackedTrainer
+
         return StackedTrainer(model, training, workers, self.device)
 
 
 def _check_device(name: str) -> None:
     if name != "cpu" and not name.startswith("cuda"):
         raise one_of("device", name, ["cpu", "cuda"])
-    if name.startswith("cuda") and not torch.cuda.is_available():
+    if name == "cpu":
+        return
+    from fedforget.tensors import torch
+
+    if not torch.cuda.is_available():
         raise ConfigError(f"Device {name!r} is not there: torch sees no CUDA device.", "Use device 'cpu'.")

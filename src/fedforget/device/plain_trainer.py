@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from fedforget import randomness
 from fedforget.device.objective import objective
@@ -11,6 +10,7 @@ from fedforget.device.plan import Plan
 from fedforget.device.training import LocalTraining, Trained
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
+from fedforget.tensors import torch
 
 
 class PlainTrainer:

@@ -7,7 +7,6 @@ spent on the others; they are grouped so that weights, gradients and moments sta
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from fedforget.device.plan import Plan
 from fedforget.device.training import LocalTraining, Trained, steps
 from fedforget.models import Public, Recommender
 from fedforget.models.parameters import Array
+from fedforget.tensors import torch
 from fedforget.workers import Places, Workers, taken
 
 #: Clients trained together on the CPU; beyond this their state leaves the cache.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedforget import randomness
 from fedforget.errors import ConfigError
 from fedforget.models.parameters import Array
 from fedforget.models.recommender import LocalModel, Recommender
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class NCF(Recommender):
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         """Score the items at these positions: h · MLP([u, v])."""
+        from fedforget.tensors import torch
+
         dense = local.dense
         of_user = torch.baddbmm(dense["mlp.0.bias"].unsqueeze(1), local.user.unsqueeze(1), dense["mlp.0.user"])
         x = torch.relu(of_user + local.rows(index) @ dense["mlp.0.item"])

@@ -7,17 +7,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from fedforget.compiled import exact
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Array = NDArray[np.float32]
-A = TypeVar("A", Array, torch.Tensor)
+A = TypeVar("A", Array, "Tensor")
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedforget import randomness
 from fedforget.errors import ConfigError, one_of
 from fedforget.models.parameters import Array, Layout, Public
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOSSES = ["bce", "bpr"]
 
@@ -127,6 +128,8 @@ class Recommender(ABC):
 
     def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
         """The scores of all items for one user whose training items are given."""
+        from fedforget.tensors import torch
+
         own = torch.zeros(1, public.items.shape[0])
         own[0, torch.from_numpy(own_items.astype(np.int64))] = 1
         with torch.inference_mode():
