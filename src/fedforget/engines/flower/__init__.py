@@ -1,0 +1,1 @@
+"""Flower: the network on which real devices are reached."""
