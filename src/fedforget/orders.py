@@ -21,8 +21,9 @@ class Order:
 
     ``number`` grows from order to order: a lower one than the last is out of date, the same one is a repetition.
     ``in_service`` names the trajectory in service, which is ``lineage``'s last or, while users are being forgotten, the
-    one before it. ``since`` has for each user the last round on this trajectory that counted: whatever its device did
-    after that came too late. ``factors`` are those of replayed rounds in which the server calibrated.
+    one before it. ``since`` has for each user the last round on this trajectory that counted, and ``served`` the last
+    one on the trajectory in service: whatever its device did after that came too late. ``factors`` are, by trajectory
+    and round, those of such rounds in which the server calibrated.
     """
 
     federation: str
@@ -32,7 +33,8 @@ class Order:
     round: int
     users: tuple[UserId, ...]
     since: tuple[int, ...]
-    factors: Mapping[int, Factors] = field(default_factory=dict)
+    served: tuple[int, ...]
+    factors: Mapping[tuple[str, int], Factors] = field(default_factory=dict)
 
     @property
     def trajectory(self) -> str:

@@ -23,7 +23,13 @@ def members_only(path: Path, data: Interactions) -> Interactions:
 
 def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
     """The training and test parts of a run whose data came from a named set or a file."""
-    source = read_config(Path(path) / "config.toml").get("data", {})
+    config = read_config(Path(path) / "config.toml")
+    if config.get("engine", "simulation") != "simulation":
+        raise RunError(
+            f"The devices of {path} are on a network: their data is not here.",
+            f"See how far it is with: fedforget flower status {path}",
+        )
+    source = config.get("data", {})
     if "name" not in source:
         raise RunError(
             "The run's data was passed in from Python, so it cannot be loaded again.",

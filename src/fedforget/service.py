@@ -69,11 +69,11 @@ class Service(Coordinator):
 
     def clients(self) -> Clients:
         """The devices on the trajectory in service."""
-        return self.fleet.clients(self.history, self.history.lineage[-1][0])
+        return self.fleet.clients(self.history, self.history)
 
     def branch(self, new: Trajectory, leavers: Sequence[UserId], start: int, done: int) -> Clients:
         """The devices on a new trajectory; each branches off by itself when it is next asked."""
-        return self.fleet.clients(new.history, self.history.lineage[-1][0])
+        return self.fleet.clients(new.history, self.history)
 
     def settings_without(self, leavers: Sequence[UserId]) -> Settings:
         """The settings once these users have left."""
@@ -140,17 +140,15 @@ class Service(Coordinator):
 
     def _send_wipes(self, tell: Tell) -> None:
         """Tell the devices of those who left to wipe what they keep; who confirms goes into the receipt."""
-        orders = self.registry.wipe_orders()
-        confirmed = self.fleet.wipe(orders) if orders else []
+        if orders := self.registry.wipe_orders():
+            self.registry.confirm(self.fleet.wipe(orders))
+        wiped = self.registry.wiped()
         for receipt in self.receipts():
-            count = sum(order.request == receipt.request for order in confirmed)
-            if count:
-                done = replace(receipt, wiped=(receipt.wiped or 0) + count)
+            if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
+                done = replace(receipt, wiped=wiped[receipt.request])
                 self.history.add_receipt(done.request, done.to_json())
+                self._run.write_receipts()
                 tell(f"request {done.request}: {done.wiped} of {len(done.users)} devices have wiped what they had")
-        if confirmed:
-            self._run.write_receipts()
-            self.registry.confirm(confirmed)
 
     def _committed(self, request: Request) -> None:
         """Users are forgotten: so do the registry and the queue."""

@@ -11,12 +11,12 @@ import numpy as np
 
 import fedforget as ff
 from fedforget.device.host import Host
-from fedforget.device.member import Member
 from fedforget.device.log.user_files import UserFiles
+from fedforget.device.member import Member
 from fedforget.engines.flower.fleet import FlowerFleet
+from fedforget.errors import QuorumError
 from fedforget.invitation import Invitation
 from fedforget.models import Public
-from fedforget.orders import ORIGIN
 from fedforget.queue import Queue
 from fedforget.randomness import UserId
 from fedforget.request import Request
@@ -26,10 +26,10 @@ from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.service import Service, found
 from fedforget.settings import Settings
-
 from tests.engines.in_process import InProcessGrid
+from tests.small_federations import named
 
-DATA = ff.synthetic(users=12, items=30, mean_items=8, seed=2)
+DATA = named(ff.synthetic(users=12, items=30, mean_items=8, seed=2))
 TRAIN, TEST = DATA.split(0.2, 0)
 USERS: list[UserId] = TRAIN.user_ids.tolist()
 NODES = 3
@@ -61,7 +61,13 @@ class Simulated:
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.away: set[UserId] = set()
-        self.fed = ff.Federation(TRAIN, path=folder / "run", offline=lambda _, user: user in self.away, **options(**changes))
+        self.fed = ff.Federation(
+            TRAIN, path=folder / "run", offline=lambda _, user: user in self.away, **options(**changes)
+        )
+
+    def disconnect(self, *nodes: int) -> None:
+        """Only these nodes are out of reach from now on."""
+        self.away = {user for user in USERS if node_of(user) in nodes}
 
     @property
     def public(self) -> Public:
@@ -99,7 +105,10 @@ class OnFlower:
         self.service = self._open()
 
     def _begin(self, settings: Settings) -> Invitation:
+        begun = self.run.exists()
         invitation = found(self.run, settings, TRAIN.item_ids.tolist())
+        if begun:
+            return invitation
         with closing(Registry(self.run)) as registry:
             for node, state in self.states.items():
                 own = [user for user in USERS if node_of(user) == node]
@@ -116,10 +125,9 @@ class OnFlower:
         self.service.close()
         self.service = self._open()
 
-    @property
-    def away(self) -> set[UserId]:
-        """Everyone whose node is not connected; to be changed with ``leave``."""
-        return {user for user in USERS if node_of(user) not in self.grid.online}
+    def disconnect(self, *nodes: int) -> None:
+        """Only these nodes are out of reach from now on."""
+        self.grid.online = set(self.states) - set(nodes)
 
     @property
     def public(self) -> Public:
@@ -139,21 +147,19 @@ class OnFlower:
         self.service.serve(self.service.rounds)
         done = {receipt.request: receipt for receipt in self.service.receipts()}
         if request.id not in done:
-            raise ff.QuorumError(self.service.queue.refused()[request.id], "")
+            raise QuorumError(self.service.queue.refused()[request.id], "")
         return done[request.id]
 
     def member(self, user: UserId) -> Member:
         return Member(UserFiles(self.states[node_of(user)] / self.service.settings.id, self.service.settings.id), user)
 
     def private(self, user: UserId) -> np.ndarray:
-        """A user's private parameters, as its file has them on the trajectory in service."""
-        member, terms = self.member(user), self.invitation.terms
-        keys = np.array([member.key], np.uint64)
-        names = [name for name in member._held() if name in [name for name, _ in self.history.lineage]]
-        log = terms.open_log(member.store(names[-1] if names else ORIGIN[0][0]))
-        row = log.private(self.service.rounds, keys, terms.model.init_private(keys, terms.seed))[0]
-        member.files.close()
-        return row
+        """What a user's device would go on from if it were asked now."""
+        (order,) = self.service.fleet.orders(self.history, self.history, self.service.rounds + 1, [user]).values()
+        public = self.service.public
+        with Host(self.states[node_of(user)]).looking(order, (public.items, public.dense)) as look:
+            assert look is not None
+            return look.devices.private(user)
 
     def measure(self) -> dict[str, Any]:
         return self.service.evaluate().to_dict()

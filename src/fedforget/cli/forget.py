@@ -11,17 +11,18 @@ import typer
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.runs import Run, Workers, opened, user_id
-from fedforget.data import Interactions
+from fedforget.cli.requests import looked_at, on_network, queue, typed
+from fedforget.cli.runs import Run, Workers, opened
+from fedforget.coordinator import Coordinator
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError, one_of
-from fedforget.federation import Federation
 from fedforget.randomness import UserId
 from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES
 from fedforget.request import Request
 from fedforget.server.unlearning import METHODS, Method, build_method
 from fedforget.server.unlearning.calibrate import GRANULARITIES
 from fedforget.server.unlearning.receipt import Receipt
+from fedforget.service import Service
 
 #: By the name of each option, what was given for it; None for nothing.
 Given = Mapping[str, Any]
@@ -54,13 +55,17 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a request that was interrupted.")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Give up a request that was interrupted.")] = False,
+    wait: Annotated[
+        float, typer.Option(help="On a network: wait so many seconds for the server to carry it out.")
+    ] = 0.0,
     folder: Folder = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Forget users: rebuild the model as if they had never taken part, and erase what is left of them.
 
-    The old model stays in service until the new one is complete. Stop it at any time and go on with --resume.
+    The old model stays in service until the new one is complete. Stop it at any time and go on with --resume. Where the
+    devices are on a network, the request is queued and the server carries it out before its next round.
     """
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
     settings = {
@@ -70,10 +75,16 @@ def forget(
     how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
     chosen = _method(how)
-    fed, _ = opened(run, folder, Compute(workers=workers))
+    fed = looked_at(run) if on_network(run) else opened(run, folder, Compute(workers=workers))[0]
     if abandon:
         _abandon(fed, run, as_json)
         return
+    if isinstance(fed, Service) and not resume and not dry_run:
+        fed.close()
+        queue(run, _named(who), chosen, require, wait, as_json)
+        return
+    if isinstance(fed, Service) and resume:
+        raise ConfigError("This run is on a network.", "Its server goes on with the request as soon as it runs.")
     if resume:
         request = _interrupted(fed, run)
         leavers, chosen = list(request.users), build_method(**request.method)
@@ -124,22 +135,23 @@ def _settings_of(method: type[Method]) -> list[str]:
     return [field.name for field in fields(method)]
 
 
-def _leavers(fed: Federation, who: Given) -> list[UserId]:
+def _leavers(fed: Coordinator, who: Given) -> list[UserId]:
     """The users that were named, as the data has them."""
     if who["--malicious"]:
         if fed.settings.attack is None:
             raise ConfigError("This run has no malicious users (any more).", "Name the users: --users 17,23.")
         return list(fed.settings.attack.users)
+    return [typed(given, fed.members) for given in _named(who)]
+
+
+def _named(who: Given) -> list[str]:
+    """The ids that were given, as they were typed."""
     ids = [part.strip() for part in (who["--users"] or "").split(",")]
     if who["--users-file"] is not None:
         ids += _lines(who["--users-file"])
-    return _parsed(fed.train, [given for given in ids if given])
-
-
-def _parsed(data: Interactions, ids: Sequence[str]) -> list[UserId]:
-    if not ids:
+    if not any(ids):
         raise ConfigError("The request names nobody.", "Give at least one user id.")
-    return [user_id(data, given) for given in ids]
+    return [given for given in ids if given]
 
 
 def _lines(path: Path) -> list[str]:
@@ -149,7 +161,7 @@ def _lines(path: Path) -> list[str]:
         raise ConfigError(f"{path} cannot be read: {error}.", "Give a text file with one user id a line.") from error
 
 
-def _estimate(fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, as_json: bool) -> None:
+def _estimate(fed: Coordinator, run: Path, leavers: Sequence[UserId], method: Method, as_json: bool) -> None:
     cost = fed.estimate(leavers, method)
     if as_json:
         asked = {"run": str(run), "dry_run": True, "users": len(set(leavers)), "method": method.settings()}
@@ -160,7 +172,7 @@ def _estimate(fed: Federation, run: Path, leavers: Sequence[UserId], method: Met
 
 
 def _forget(
-    fed: Federation, run: Path, leavers: Sequence[UserId], method: Method, require: float | None, as_json: bool
+    fed: Coordinator, run: Path, leavers: Sequence[UserId], method: Method, require: float | None, as_json: bool
 ) -> None:
     cost = fed.estimate(leavers, method)
     last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
@@ -197,14 +209,14 @@ def _show(receipt: Receipt, run: Path) -> None:
     )
 
 
-def _interrupted(fed: Federation, run: Path) -> Request:
+def _interrupted(fed: Coordinator, run: Path) -> Request:
     """The request that waits to be finished."""
     if (request := fed.waiting) is None:
         raise RunError(f"No request was interrupted in {run}.", f"What is done is listed by: fedforget receipts {run}")
     return request
 
 
-def _abandon(fed: Federation, run: Path, as_json: bool) -> None:
+def _abandon(fed: Coordinator, run: Path, as_json: bool) -> None:
     request = _interrupted(fed, run)
     fed.abandon_forgetting()
     if as_json:

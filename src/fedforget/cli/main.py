@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, data, forget, log, quickstart, receipts, reproduce, runs
+from fedforget.cli import bench, data, flower, forget, log, quickstart, receipts, reproduce, runs
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(log.app, name="log")
+app.add_typer(flower.app, name="flower")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.runs import Run, opened, user_id
+from fedforget.cli.requests import looked_at, on_network, typed
+from fedforget.cli.runs import Run, opened
+from fedforget.coordinator import Coordinator
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError
-from fedforget.federation import Federation
 from fedforget.randomness import UserId
 
 
@@ -32,9 +33,9 @@ def receipts(
         raise ConfigError(
             f"--check is {check!r}, --salt is {salt!r}.", "Give both: without the salt nobody can be recognised."
         )
-    fed, _ = opened(run, folder, Compute())
+    fed = looked_at(run) if on_network(run) else opened(run, folder, Compute())[0]
     if check is not None and salt is not None:
-        _check_user(fed, user_id(fed.train, check), salt, as_json)
+        _check_user(fed, typed(check, fed.members), salt, as_json)
     elif as_json:
         waiting = fed.waiting and fed.waiting.id
         show.print_json({"run": str(run), "receipts": [r.to_dict() for r in fed.receipts()], "waiting": waiting})
@@ -42,7 +43,7 @@ def receipts(
         _list(fed, run)
 
 
-def _check_user(fed: Federation, user: UserId, salt: str, as_json: bool) -> None:
+def _check_user(fed: Coordinator, user: UserId, salt: str, as_json: bool) -> None:
     try:
         found = [receipt for receipt in fed.receipts() if receipt.names(user, salt)]
     except ValueError as error:
@@ -59,7 +60,7 @@ def _check_user(fed: Federation, user: UserId, salt: str, as_json: bool) -> None
         raise typer.Exit(1)
 
 
-def _list(fed: Federation, run: Path) -> None:
+def _list(fed: Coordinator, run: Path) -> None:
     if (request := fed.waiting) is not None:
         show.notes.print(f"Request {request.id} is not finished: fedforget forget {run} --resume", soft_wrap=True)
     done = fed.receipts()

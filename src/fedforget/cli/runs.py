@@ -9,21 +9,20 @@ import typer
 from rich.table import Table
 
 from fedforget.attacks import Attack
+from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.data import NAMES, Interactions, load
 from fedforget.device.compute import Compute
-from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS, STORES, Log
-from fedforget.device.sampling import KINDS, Sampler
+from fedforget.device.log.settings import STORES, Log
+from fedforget.device.sampling import Sampler
 from fedforget.device.training import TRAINERS, LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
 from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.federation import Federation
-from fedforget.models import MODELS, build_model
 from fedforget.randomness import UserId
 from fedforget.reopening import load_parts, members_only
-from fedforget.server.aggregate import RULES
 from fedforget.server.rounds import Protocol
 
 Run = Annotated[Path, typer.Argument(help="The run folder.")]
@@ -37,28 +36,28 @@ def train(
     data: Annotated[
         str | None, typer.Argument(help=f"{', '.join(NAMES)}, or the path of a file; not needed to go on with a run.")
     ] = None,
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "lightgcn",
+    model: opt.ModelName = "lightgcn",
     rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = 200,
-    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
-    test: Annotated[float, typer.Option(help="The share of each user's items kept for evaluation.")] = 0.2,
-    fraction: Annotated[float, typer.Option(help="The share of clients in a round.")] = Protocol.fraction,
-    aggregation: Annotated[str, typer.Option(help=f"One of {', '.join(RULES)}.")] = Protocol.aggregation,
-    snapshot_every: Annotated[int, typer.Option(help="Keep every so-many-th snapshot.")] = Protocol.snapshot_every,
-    sampler: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")] = Sampler.kind,
-    r: Annotated[float, typer.Option("--R", help="Percent of the untouched items in a candidate pool.")] = Sampler.R,
-    beta: Annotated[float, typer.Option(help="β, the share of the usual negatives.")] = Sampler.beta,
-    epochs: Annotated[int, typer.Option(help="L, local epochs a round.")] = LocalTraining.epochs,
-    batch: Annotated[int, typer.Option(help="Samples in a batch.")] = LocalTraining.batch,
-    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = LocalTraining.lr,
-    dim: Annotated[int | None, typer.Option(help="Embedding size.")] = None,
-    init_std: Annotated[float | None, typer.Option(help="Spread of the initial embeddings.")] = None,
-    loss: Annotated[str | None, typer.Option(help="bce or bpr.")] = None,
-    negatives: Annotated[int | None, typer.Option(help="N, the usual negatives for each positive.")] = None,
-    log_encoding: Annotated[str, typer.Option(help=f"Devices log updates as {', '.join(ENCODINGS)}.")] = Log.encoding,
-    log_selection: Annotated[str, typer.Option(help=f"Which rows: {', '.join(SELECTIONS)}.")] = Log.selection,
-    alpha: Annotated[float, typer.Option(help="α, the share of item rows logged, unless all are.")] = Log.alpha,
-    quota: Annotated[int, typer.Option(help="Bytes of log a device may keep; 0 for no limit.")] = Log.quota,
-    when_full: Annotated[str, typer.Option(help=f"What gives way then: {', '.join(POLICIES)}.")] = Log.when_full,
+    seed: opt.Seed = 0,
+    test: opt.TestShare = 0.2,
+    fraction: opt.Fraction = Protocol.fraction,
+    aggregation: opt.Aggregation = Protocol.aggregation,
+    snapshot_every: opt.SnapshotEvery = Protocol.snapshot_every,
+    sampler: opt.SamplerKind = Sampler.kind,
+    r: opt.PoolShare = Sampler.R,
+    beta: opt.Beta = Sampler.beta,
+    epochs: opt.Epochs = LocalTraining.epochs,
+    batch: opt.Batch = LocalTraining.batch,
+    lr: opt.LearningRate = LocalTraining.lr,
+    dim: opt.Dim = None,
+    init_std: opt.InitStd = None,
+    loss: opt.Loss = None,
+    negatives: opt.Negatives = None,
+    log_encoding: opt.LogEncoding = Log.encoding,
+    log_selection: opt.LogSelection = Log.selection,
+    alpha: opt.Alpha = Log.alpha,
+    quota: opt.QuotaBytes = Log.quota,
+    when_full: opt.WhenFull = Log.when_full,
     log_store: Annotated[str, typer.Option(help=f"The logs' files: {', '.join(STORES)}.")] = Log.store,
     malicious: Annotated[float | None, typer.Option(help="The share of users who send poisoned updates.")] = None,
     gamma: Annotated[float, typer.Option(help="γmax, how strongly they push back.")] = Attack.gamma,
@@ -86,10 +85,9 @@ def train(
         options = file_options(user_column, item_column, separator)
         train_part, test_part = load(data, folder=folder, **options).split(test, seed)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
-        given = {"dim": dim, "init_std": init_std, "loss": loss, "negatives": negatives}
         fed = Federation(
             train_part,
-            build_model(model, **{key: value for key, value in given.items() if value is not None}),
+            opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives),
             seed=seed,
             path=out,
             sampler=Sampler(sampler, r, beta),

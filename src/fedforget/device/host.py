@@ -32,7 +32,7 @@ from fedforget.models.parameters import Array
 from fedforget.orders import Order
 from fedforget.pseudonym import pseudonym
 from fedforget.randomness import UserId
-from fedforget.replay import Replay
+from fedforget.replay import Factors, Replay
 from fedforget.updates import Answers, Updates
 from fedforget.workers import Workers
 
@@ -123,6 +123,14 @@ class Host:
                         member.wipe()
         return True
 
+    def remove(self, federation: str, name: str) -> bool:
+        """Remove everything of a user by hand; whether there was anything. Ids are compared as they are written."""
+        with self._files(federation) as files:
+            members = [member for member in _all_members(files) if str(member.user) == name]
+            for member in members:
+                member.wipe()
+        return bool(members)
+
     def _carry_out(self, order: Order, ask: Callable[[Devices, Sequence[UserId]], Answers]) -> Answers:
         with self._files(order.federation) as files:
             members, refused = self._take_up(files, order)
@@ -141,13 +149,13 @@ class Host:
         """Bring the users of an order to where it says they are; those who cannot are named with the reason."""
         members: list[Member] = []
         refused: dict[UserId, str] = {}
-        for user, since in zip(order.users, order.since, strict=True):
+        for user, since, served in zip(order.users, order.since, order.served, strict=True):
             try:
                 member = Member(files, user)
                 if members and member.terms != members[0].terms:
                     raise RefusedError(DIFFERENT)
                 member.accept(order.number)
-                self._bring(member, order, since)
+                self._bring(member, order, since, served)
                 members.append(member)
             except RefusedError as error:
                 refused[user] = error.reason
@@ -155,21 +163,29 @@ class Host:
                 refused[user] = DAMAGED
         return members, refused
 
-    def _bring(self, member: Member, order: Order, since: int) -> None:
-        """Put one user on the order's trajectory, after the last of its rounds that counted."""
+    def _bring(self, member: Member, order: Order, since: int, served: int) -> None:
+        """Put one user on the order's trajectory, after the last of its rounds that counted.
+
+        First on the one in service: a new one must not branch off what came too late there.
+        """
         names = [name for name, _ in order.lineage]
-        served = order.lineage[: names.index(order.in_service) + 1]
-        for lineage in dict.fromkeys((served, order.lineage)):
+        in_service = order.lineage[: names.index(order.in_service) + 1]
+        for lineage, counted in dict.fromkeys(((in_service, served), (order.lineage, since))):
             until = member.follow(lineage)
             if until is not None:
                 self._settle_private(member, lineage[-1][0], until)
+            self._go_back(member, order, lineage[-1][0], counted)
         member.drop_all_but([order.in_service, order.trajectory])
-        store = member.store(order.trajectory)
-        store.roll_back(since)
-        pending = member.take_pending(order.trajectory, since)
-        if pending is not None and since in order.factors:
-            pending.settle(order.factors[since], member.terms.open_log(store), member.terms.model.dense_layout)
-            member.settled(order.trajectory)
+
+    def _go_back(self, member: Member, order: Order, trajectory: str, counted: int) -> None:
+        """Undo what came after the last round that counted, and log that one if it waits to be scaled."""
+        store = member.store(trajectory)
+        store.roll_back(counted)
+        pending, factors = member.take_pending(trajectory, counted), order.factors.get((trajectory, counted))
+        if pending is not None and factors is not None:
+            _check_factors(member, factors)
+            pending.settle(factors, member.terms.open_log(store), member.terms.model.dense_layout)
+            member.settled(trajectory)
 
     def _settle_private(self, member: Member, trajectory: str, until: int) -> None:
         """On a new trajectory, let the log know exactly what the private parameters were when it branched off."""
@@ -209,6 +225,12 @@ def _public(devices: Devices, sent: Parameters) -> Public:
     if items.shape != (n_items, model.dim) or dense.shape != (model.dense_layout.size,):
         raise RefusedError(OTHER_MODEL)
     return Public(items, dense, model.dense_layout)
+
+
+def _check_factors(member: Member, factors: Factors) -> None:
+    n_items, n_tensors = member.terms.n_items, len(member.terms.model.dense_layout.shapes)
+    if factors.items.shape != (n_items,) or factors.dense.shape != (n_tensors,):
+        raise RefusedError(OTHER_MODEL)
 
 
 def _check_epochs(devices: Devices, epochs: int) -> None:

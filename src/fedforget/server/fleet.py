@@ -31,8 +31,8 @@ class Measured:
 class Fleet(Protocol):
     """How a server reaches the devices of its federation."""
 
-    def clients(self, history: History, in_service: str) -> Clients:
-        """The devices on the trajectory of a history, while the one with this name is in service."""
+    def clients(self, history: History, in_service: History) -> Clients:
+        """The devices on the trajectory of a history, while that of another (or the same) is in service."""
 
     def measure(self, history: History, public: Public, users: Sequence[UserId]) -> Measured:
         """Let these users' devices evaluate a model, each on what it has kept back."""

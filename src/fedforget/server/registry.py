@@ -2,10 +2,10 @@
 
 ``registry.sqlite`` in the run's folder holds
 
-    node(key TEXT PRIMARY KEY, id INTEGER UNIQUE)                  a node's public key, and its number on the network
+    node(key TEXT PRIMARY KEY, id TEXT UNIQUE)                     a node's public key, and its number on the network
     user(user PRIMARY KEY, key TEXT)                               whose key speaks for a user
-    wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT)
-        orders to wipe that no node has confirmed: the user is named by a hash whose salt is nowhere else
+    wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
+        orders to wipe: the user is named by a hash whose salt is nowhere else; once confirmed, only that stays
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
 """
 
@@ -23,10 +23,11 @@ from fedforget.pseudonym import pseudonym
 from fedforget.randomness import UserId
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS user (user PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS wipe (
-    pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL
+    pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL,
+    confirmed INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -57,6 +58,11 @@ class Registry:
         """Let a node, known by its public key, speak for some users who have no other."""
         key = bare_key(key)
         users = list(users)
+        if gone := self.leaving(users):
+            raise ConfigError(
+                f"User {gone[0]!r} was forgotten, and its device has not confirmed yet that it keeps nothing.",
+                "Let it, or delete its file there, before the user joins anew.",
+            )
         for user in users:
             found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
             if found is not None and found[0] != key:
@@ -65,9 +71,14 @@ class Registry:
                     "One key speaks for a user: release the user first, or use that key.",
                 )
         with self._db:
-            self._db.execute("DELETE FROM node WHERE id = ?", (node,))
-            self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, node))
+            self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
+            self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, str(node)))
             self._db.executemany("INSERT OR IGNORE INTO user VALUES (?, ?)", [(user, key) for user in users])
+
+    def leaving(self, users: Iterable[UserId]) -> list[UserId]:
+        """Those of these users who were forgotten while their device has still to wipe what it keeps."""
+        orders = self._db.execute("SELECT pseudonym, salt FROM wipe WHERE NOT confirmed").fetchall()
+        return [user for user in users if any(pseudonym(user, salt) == name for name, salt in orders)]
 
     def release(self, users: Iterable[UserId]) -> None:
         """Let nobody speak for these users until they are registered again, say with a new device."""
@@ -106,21 +117,26 @@ class Registry:
                 if found is not None:
                     salt = secrets.token_hex(16)
                     order = (pseudonym(user, salt), salt, found[0], request)
-                    self._db.execute("INSERT INTO wipe VALUES (?, ?, ?, ?)", order)
+                    self._db.execute("INSERT INTO wipe VALUES (?, ?, ?, ?, 0)", order)
                     self._db.execute("DELETE FROM user WHERE user = ?", (user,))
         scrub(self._db)
 
     def wipe_orders(self) -> list[WipeOrder]:
         """The orders that no node has confirmed."""
         rows = self._db.execute("SELECT pseudonym, salt, id, request FROM wipe JOIN node USING (key)")
-        return [WipeOrder(*row) for row in rows.fetchall()]
+        return [WipeOrder(name, salt, int(node), request) for name, salt, node, request in rows.fetchall()]
 
     def confirm(self, orders: Iterable[WipeOrder]) -> None:
         """These were carried out; a node without users and without orders is forgotten too."""
+        done = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = 1 WHERE pseudonym = ?"
         with self._db:
-            self._db.executemany("DELETE FROM wipe WHERE pseudonym = ?", [(order.pseudonym,) for order in orders])
+            self._db.executemany(done, [(order.pseudonym,) for order in orders])
             self._db.execute("DELETE FROM node WHERE key NOT IN (SELECT key FROM user UNION SELECT key FROM wipe)")
         scrub(self._db)
+
+    def wiped(self) -> dict[str, int]:
+        """How many orders of each request were confirmed."""
+        return dict(self._db.execute("SELECT request, SUM(confirmed) FROM wipe GROUP BY request").fetchall())
 
 
 def bare_key(key: str) -> str:

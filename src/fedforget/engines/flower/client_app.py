@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 
 from fedforget.device.host import Host
 from fedforget.engines.flower import messages
+from fedforget.engines.flower.post import sealed_reply
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.evaluation.report import FULL, SAMPLED
@@ -24,7 +25,7 @@ def train(message: Message, context: Context) -> Message:
     """A round of training."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
     epochs = messages.unpack_task(message.content, "epochs", int)
-    return _reply(message, messages.pack_answers(_host(context).train(order, public, epochs)))
+    return sealed_reply(message, messages.pack_answers(_host(context).train(order, public, epochs)))
 
 
 @app.train("replay")
@@ -32,7 +33,7 @@ def replay(message: Message, context: Context) -> Message:
     """A past round, gone through again."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
     how = messages.unpack_replay(message.content)
-    return _reply(message, messages.pack_answers(_host(context).replay(order, public, how)))
+    return sealed_reply(message, messages.pack_answers(_host(context).replay(order, public, how)))
 
 
 @app.train("recall")
@@ -40,7 +41,7 @@ def recall(message: Message, context: Context) -> Message:
     """What the log has for a past round."""
     order = messages.unpack_order(message.content)
     n_items = messages.unpack_task(message.content, "n_items", int)
-    return _reply(message, messages.pack_answers(_host(context).recall(order, n_items)))
+    return sealed_reply(message, messages.pack_answers(_host(context).recall(order, n_items)))
 
 
 @app.evaluate("model")
@@ -55,7 +56,7 @@ def measure(message: Message, context: Context) -> Message:
             count = int(result.users.size)
             means = {f"sampled_{name}": value for name, value in result.sampled.items()}
             means |= {f"full_{name}": value for name, value in result.full.items()}
-    return _reply(message, RecordDict({"measured": MetricRecord({"users": count, **means})}))
+    return sealed_reply(message, RecordDict({"measured": MetricRecord({"users": count, **means})}))
 
 
 @app.query("wipe")
@@ -65,7 +66,7 @@ def wipe(message: Message, context: Context) -> Message:
     pseudonyms, salts = messages.unpack_wipes(message.content)
     host = _host(context)
     done = [name for name, salt in zip(pseudonyms, salts, strict=True) if host.wipe(federation, salt, name)]
-    return _reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": done})}))
+    return sealed_reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": done})}))
 
 
 def _host(context: Context) -> Host:
@@ -73,7 +74,3 @@ def _host(context: Context) -> Host:
     if not isinstance(state, str) or not state:
         raise ConfigError("This node does not know where its users' files are.", "Start it with --node-config state=…")
     return Host(Path(state))
-
-
-def _reply(message: Message, content: RecordDict) -> Message:
-    return Message(content, reply_to=message)

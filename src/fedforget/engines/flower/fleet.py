@@ -13,7 +13,7 @@ from fedforget.engines.flower import messages
 from fedforget.engines.flower.arrays import MessageError
 from fedforget.engines.flower.post import Post, Replies
 from fedforget.models import Public
-from fedforget.orders import Lineage, Order
+from fedforget.orders import Order
 from fedforget.randomness import UserId
 from fedforget.replay import Factors, Replay
 from fedforget.server.clients import Clients
@@ -36,14 +36,14 @@ class FlowerFleet:
         self.registry = registry
         self.post = Post(grid, timeout)
 
-    def clients(self, history: History, in_service: str) -> Clients:
-        """The devices on the trajectory of a history."""
+    def clients(self, history: History, in_service: History) -> Clients:
+        """The devices on the trajectory of a history, while that of another (or the same) is in service."""
         return FlowerClients(self, history, in_service)
 
     def measure(self, history: History, public: Public, users: Sequence[UserId]) -> Measured:
         """Let devices evaluate a model on what they have kept back; the mean over their users."""
         round_ = history.last_round + 1
-        orders = self.orders(history.lineage, history.lineage[-1][0], round_, users, history, {})
+        orders = self.orders(history, history, round_, users)
         contents = {node: messages.pack_order(order, {}, public) for node, order in orders.items()}
         replies = self.post.send(messages.MEASURE, contents, str(round_))
         failures = self.failures(users, orders, replies)
@@ -76,30 +76,25 @@ class FlowerFleet:
             confirmed += [order for order in by_node[node] if isinstance(done, list) and order.pseudonym in done]
         return confirmed
 
-    def orders(
-        self,
-        lineage: Lineage,
-        in_service: str,
-        round_: int,
-        users: Sequence[UserId],
-        history: History,
-        factors: Mapping[int, Factors],
-    ) -> dict[int, Order]:
+    def orders(self, history: History, in_service: History, round_: int, users: Sequence[UserId]) -> dict[int, Order]:
         """The order to each node that has some of these users."""
         nodes = self.registry.nodes_of(users)
-        since = dict(zip(users, history.last_rounds(users, round_), strict=True))
         number = self.registry.next_number()
         hosted: dict[int, list[UserId]] = {}
         for user in users:
             if user in nodes:
                 hosted.setdefault(nodes[user], []).append(user)
-        return {
-            node: Order(
-                self.settings.id, number, lineage, in_service, round_, tuple(own), tuple(since[user] for user in own),
-                {r: factors[r] for r in sorted({since[user] for user in own}) if r in factors},
-            )
-            for node, own in hosted.items()
-        }  # fmt: skip
+        orders = {}
+        for node, own in hosted.items():
+            since, served = history.last_rounds(own, round_), in_service.last_rounds(own, in_service.last_round + 1)
+            if in_service is history:
+                served = since
+            factors = {**_factors(in_service, served), **_factors(history, since)}
+            orders[node] = Order(
+                self.settings.id, number, history.lineage, in_service.lineage[-1][0], round_,
+                tuple(own), tuple(since), tuple(served), factors,
+            )  # fmt: skip
+        return orders
 
     def failures(self, users: Sequence[UserId], orders: Mapping[int, Order], replies: Replies) -> dict[UserId, str]:
         """Of everyone whose node did not reply, or who has none: why."""
@@ -113,11 +108,10 @@ class FlowerFleet:
 class FlowerClients:
     """Implements the server's ``Clients`` on one trajectory."""
 
-    def __init__(self, fleet: FlowerFleet, history: History, in_service: str) -> None:
+    def __init__(self, fleet: FlowerFleet, history: History, in_service: History) -> None:
         self.fleet = fleet
         self.history = history
         self.in_service = in_service
-        self._factors = FactorsFolder(history.folder)
 
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         """Let these users train from ``public``."""
@@ -130,7 +124,7 @@ class FlowerClients:
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Keep the factors: each device is told with the next message that it gets."""
-        self._factors.put(round_, factors)
+        FactorsFolder(self.history.folder).put(round_, factors)
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         """Let these users return what their logs have for a past round."""
@@ -147,9 +141,7 @@ class FlowerClients:
         stored: bool = False,
     ) -> Answers:
         fleet, model = self.fleet, self.fleet.settings.model
-        known = {r: self._factors.get(r) for r in set(self.history.last_rounds(users, round_))}
-        factors = {r: found for r, found in known.items() if found is not None}
-        orders = fleet.orders(self.history.lineage, self.in_service, round_, users, self.history, factors)
+        orders = fleet.orders(self.history, self.in_service, round_, users)
         contents = {node: messages.pack_order(order, task, public) for node, order in orders.items()}
         replies = fleet.post.send(kind, contents, str(round_))
         failures = fleet.failures(users, orders, replies)
@@ -170,6 +162,13 @@ class FlowerClients:
         return Answers(
             updates or Updates.none(*dims), failures, (past or Updates.none(*dims)) if stored else None, seconds, epochs
         )
+
+
+def _factors(history: History, rounds: Sequence[int]) -> dict[tuple[str, int], Factors]:
+    """The factors of those of these rounds in which the server calibrated."""
+    folder, name = FactorsFolder(history.folder), history.lineage[-1][0]
+    found = {(name, round_): folder.get(round_) for round_ in sorted(set(rounds))}
+    return {key: factors for key, factors in found.items() if factors is not None}
 
 
 def _metrics(content: RecordDict, most: int) -> tuple[int, np.ndarray[Any, np.dtype[np.float64]]] | None:

@@ -40,8 +40,12 @@ def pack_order(order: Order, task: Mapping[str, Any], public: Public | None = No
     if public is not None:
         content["public"] = pack(items=public.items, dense=public.dense)
     if order.factors:
-        arrays = {f"items-{round_}": factors.items for round_, factors in order.factors.items()}
-        arrays |= {f"dense-{round_}": factors.dense for round_, factors in order.factors.items()}
+        arrays = {}
+        for (trajectory, round_), factors in order.factors.items():
+            arrays[f"items-{trajectory}-{round_}"], arrays[f"dense-{trajectory}-{round_}"] = (
+                factors.items,
+                factors.dense,
+            )
         content["factors"] = pack(**arrays)
     return content
 
@@ -57,7 +61,9 @@ def _order(order: Order) -> ConfigRecord:
             "round": order.round,
             "users": list(order.users),  # type: ignore[dict-item]
             "since": list(order.since),
-            "calibrated": list(order.factors),
+            "served": list(order.served),
+            "calibrated_on": [trajectory for trajectory, _ in order.factors],
+            "calibrated": [round_ for _, round_ in order.factors],
         }
     )
 
@@ -66,7 +72,8 @@ def unpack_order(content: RecordDict) -> Order:
     """The order of a message."""
     record = _config(content, "order")
     names, branches = _list(record, "trajectories", str), _list(record, "branches", int)
-    users, since = _users(record, "users"), _list(record, "since", int)
+    users, since, served = _users(record, "users"), _list(record, "since", int), _list(record, "served", int)
+    calibrated = zip(_list(record, "calibrated_on", str), _list(record, "calibrated", int), strict=False)
     order = Order(
         _value(record, "federation", str),
         _value(record, "number", int),
@@ -75,16 +82,18 @@ def unpack_order(content: RecordDict) -> Order:
         _value(record, "round", int),
         tuple(users),
         tuple(since),
-        {round_: _factors(content, round_) for round_ in _list(record, "calibrated", int)},
+        tuple(served),
+        {(trajectory, round_): _factors(content, trajectory, round_) for trajectory, round_ in calibrated},
     )
-    if not names or len(names) != len(branches) or len(users) != len(since) or order.in_service not in names:
+    sizes = {len(users), len(since), len(served)}
+    if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names:
         raise MessageError("the order contradicts itself")
     return order
 
 
-def _factors(content: RecordDict, round_: int) -> Factors:
+def _factors(content: RecordDict, trajectory: str, round_: int) -> Factors:
     record = _arrays(content, "factors")
-    items, dense = (unpack(record, f"{kind}-{round_}", np.float32, 1) for kind in ("items", "dense"))
+    items, dense = (unpack(record, f"{kind}-{trajectory}-{round_}", np.float32, 1) for kind in ("items", "dense"))
     return Factors(items, dense)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+SEAL = "seal"
 #: Why there is no reply.
 OFFLINE = "its device was not connected"
 LATE = "its device did not answer in time"
 UNSENT = "the message to its device could not be sent"
 FAILED = "its device could not carry out the task"
 LOST = "its device was lost while it was at it"
+FORGED = "the answer was not to the message that its device was sent"
 #: Flower's error codes: a client app that could not be loaded, raised or crashed; a message or node that is gone.
 ERRORS = {1: FAILED, 2: FAILED, 3: OFFLINE, 4: LOST, 5: LOST, 8: LOST}
 
@@ -31,7 +34,9 @@ class Post:
     """One message to each node, and whatever has come back when the time is over.
 
     Messages live no longer than the time-out: a node that comes back later does not find those it missed. Replies are
-    matched by the message that they answer, since errors made on the way say nothing of their sender.
+    matched by the message that they answer, since errors made on the way say nothing of their sender. The SuperLink
+    lets any registered node reply to a message whose id it knows, so each has a random number in it that only its
+    addressee gets to see: it makes the id, a hash of the content, impossible to guess, and must come back.
     """
 
     def __init__(self, grid: Grid, timeout: float, poll: float = 0.2) -> None:
@@ -44,10 +49,8 @@ class Post:
         online = set(self.grid.get_node_ids())
         missing = {node: OFFLINE for node in contents if node not in online}
         nodes = [node for node in contents if node in online]
-        messages = [
-            Message(contents[node], dst_node_id=node, message_type=kind, ttl=self.timeout, group_id=group)
-            for node in nodes
-        ]
+        seals = {node: secrets.token_bytes(16) for node in nodes}
+        messages = [self._message(kind, contents[node], node, group, seals[node]) for node in nodes]
         ids = list(self.grid.push_messages(messages)) if messages else []
         waiting = {message: node for message, node in zip(ids, nodes, strict=False) if message}
         missing |= {node: UNSENT for node in nodes if node not in waiting.values()}
@@ -60,9 +63,27 @@ class Post:
                     continue
                 if reply.has_error():
                     missing[node] = ERRORS.get(reply.error.code, FAILED)
+                elif seal_of(reply.content) != seals[node]:
+                    missing[node] = FORGED
                 else:
                     replies[node] = reply.content
             if waiting:
                 time.sleep(self.poll)
         missing |= dict.fromkeys(waiting.values(), LATE)
         return Replies(replies, missing)
+
+    def _message(self, kind: str, content: RecordDict, node: int, group: str, seal: bytes) -> Message:
+        content[SEAL] = ConfigRecord({SEAL: seal})
+        return Message(content, dst_node_id=node, message_type=kind, ttl=self.timeout, group_id=group)
+
+
+def sealed_reply(message: Message, content: RecordDict) -> Message:
+    """A reply that shows that the message was seen."""
+    content[SEAL] = ConfigRecord({SEAL: seal_of(message.content)})
+    return Message(content, reply_to=message)
+
+
+def seal_of(content: RecordDict) -> bytes:
+    """The random number in a message; nothing if there is none."""
+    seal = content.config_records.get(SEAL, ConfigRecord()).get(SEAL)
+    return seal if isinstance(seal, bytes) else b""

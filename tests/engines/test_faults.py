@@ -1,0 +1,376 @@
+"""What can go wrong between server and devices, each injected: the federation goes on, and says what happened.
+
+Wherever an answer does not count, what comes out is what the simulation gives when that device was out of reach.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedforget as ff
+from tests.small_federations import cells
+
+pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
+
+from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
+
+from fedforget.device.member import OUTDATED
+from fedforget.engines.flower import messages
+from fedforget.engines.flower.fleet import NO_NODE
+from fedforget.engines.flower.post import FAILED, FORGED, LATE, LOST, OFFLINE, SEAL, sealed_reply
+from fedforget.queue import Queue
+from fedforget.request import Request
+from fedforget.server.aggregate import MISSHAPEN, REASONS
+from tests.deadly import deadly_at
+from tests.engines.test_contract import assert_same
+from tests.engines.worlds import USERS, OnFlower, Simulated, node_of
+
+BAD = 102
+Deliver = Callable[[Message], Message]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[OnFlower]:
+    world = OnFlower(tmp_path / "flower")
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Iterator[Simulated]:
+    """The same federation in the simulation, where a device that does not count is simply out of reach."""
+    reference = Simulated(tmp_path / "reference")
+    yield reference
+    reference.close()
+
+
+def without_bad_in_round_2(reference: Simulated, rounds: int = 4) -> None:
+    reference.train(1)
+    reference.disconnect(BAD)
+    reference.train(2)
+    reference.disconnect()
+    reference.train(rounds)
+
+
+def faulty_in_round_2(world: OnFlower, change: Callable[[Message, Deliver], list[Message]], rounds: int = 4) -> None:
+    """Let what comes from one node in round 2 be changed."""
+
+    def fault(node: int, message: Message, deliver: Deliver) -> list[Message]:
+        bad = node == BAD and message.metadata.group_id == "2"
+        return change(message, deliver) if bad else [deliver(message)]
+
+    world.grid.fault = fault
+    world.train(rounds)
+
+
+def reasons(world: OnFlower, round_: int = 2) -> set[str]:
+    """Why the users of the bad node are not in a round, which names no other."""
+    failures = world.history.record(round_).failures
+    assert failures
+    assert {node_of(user) for user in failures} == {BAD}
+    return set(failures.values())
+
+
+def test_a_lost_answer_leaves_nothing_behind(world, reference):
+    def lose(message: Message, deliver: Deliver) -> list[Message]:
+        deliver(message)
+        return []
+
+    faulty_in_round_2(world, lose)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {LATE}
+    assert_same(world, reference)
+
+
+def test_an_answer_that_comes_after_the_round_has_closed_does_not_count(world, reference):
+    late: list[Message] = []
+
+    def delay(message: Message, deliver: Deliver) -> list[Message]:
+        late.append(deliver(message))
+        return []
+
+    faulty_in_round_2(world, delay, rounds=2)
+    world.grid._replies += late
+    world.train(4)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {LATE}
+    assert_same(world, reference)
+
+
+def test_a_message_that_never_arrived_and_a_device_that_fails_are_told_apart(world):
+    answers = {
+        "2": lambda message: Message(Error(2, "raised"), reply_to=message),
+        "3": lambda message: Message(Error(5, "node gone"), reply_to=message),
+    }
+
+    def fault(node: int, message: Message, deliver: Deliver) -> list[Message]:
+        change = answers.get(message.metadata.group_id) if node == BAD else None
+        return [change(message) if change else deliver(message)]
+
+    world.grid.fault = fault
+    world.train(3)
+    world.disconnect(BAD)
+    world.train(4)
+    assert (reasons(world, 2), reasons(world, 3), reasons(world, 4)) == ({FAILED}, {LOST}, {OFFLINE})
+
+
+def test_a_message_that_arrives_twice_is_answered_the_same_and_counts_once(world, reference):
+    twice: list[tuple[Message, Message]] = []
+
+    def repeat(node: int, message: Message, deliver: Deliver) -> list[Message]:
+        twice.append((deliver(message), deliver(message)))
+        return list(twice[-1])
+
+    world.grid.fault = repeat
+    reference.train(4)
+    world.train(4)
+    assert_same(world, reference)
+    for first, second in twice:
+        for name, array in first.content["updates"].items():
+            assert array.data == second.content["updates"][name].data
+
+
+def test_a_message_from_the_past_changes_nothing(world, reference):
+    for each in (world, reference):
+        each.train(4)
+    old = next(message for _, message in world.grid.delivered if message.metadata.group_id == "1")
+    asked = messages.unpack_order(old.content).users
+    asked_since = {user for round_ in (2, 3, 4) for user in world.service.cohort(round_)}.intersection(asked)
+    assert asked_since
+    answer = messages.unpack_answers(world.grid.deliver(old).content, asked, 8, 0, False)
+    assert dict(answer.failures) == dict.fromkeys(asked_since, OUTDATED)
+    for each in (world, reference):
+        each.train(5)
+    assert_same(world, reference)
+
+
+def changed(reply: Message, **arrays: np.ndarray) -> list[Message]:
+    for name, array in arrays.items():
+        reply.content["updates"][name] = Array(array)
+    return [reply]
+
+
+def test_an_update_with_nan_is_refused_and_counted(world, reference):
+    def poison(message: Message, deliver: Deliver) -> list[Message]:
+        reply = deliver(message)
+        rows = reply.content["updates"]["rows"].numpy().copy()
+        rows[:, 3] = np.nan
+        return changed(reply, rows=rows)
+
+    faulty_in_round_2(world, poison)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {REASONS[2]}
+    assert_same(world, reference)
+
+
+@pytest.mark.parametrize("part", ["rows", "dense", "ptr", "sizes"])
+def test_an_update_of_a_wrong_shape_is_refused_and_the_others_count(part, world, reference):
+    def cut(message: Message, deliver: Deliver) -> list[Message]:
+        reply = deliver(message)
+        array = reply.content["updates"][part].numpy()
+        wrong = array[:, :-1] if array.ndim == 2 and array.shape[1] else np.concatenate([array, array])
+        return changed(reply, **{part: wrong})
+
+    faulty_in_round_2(world, cut)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {MISSHAPEN}
+    assert_same(world, reference)
+
+
+def test_items_that_do_not_exist_are_refused(world):
+    def invent(message: Message, deliver: Deliver) -> list[Message]:
+        reply = deliver(message)
+        items = reply.content["updates"]["items"].numpy().copy()
+        items[0] = 2**31 - 1
+        return changed(reply, items=items)
+
+    faulty_in_round_2(world, invent)
+    assert REASONS[1] in reasons(world)
+
+
+def test_a_node_that_speaks_for_another_nodes_user_is_refused(world, reference):
+    other = next(user for user in USERS if node_of(user) != BAD)
+
+    def claim(message: Message, deliver: Deliver) -> list[Message]:
+        reply = deliver(message)
+        users = [other, *reply.content["answer"]["users"][1:]]
+        reply.content["answer"]["users"] = users
+        return [reply]
+
+    faulty_in_round_2(world, claim)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {messages.NOT_ASKED}
+    assert_same(world, reference)
+
+
+def test_an_answer_of_rubbish_is_refused(world):
+    faulty_in_round_2(world, lambda message, _: [sealed_reply(message, RecordDict({"x": ConfigRecord()}))])
+    assert reasons(world) == {"the message has no answer"}
+
+
+def test_an_answer_from_a_node_that_never_saw_the_message_is_refused(world, reference):
+    def forge(message: Message, deliver: Deliver) -> list[Message]:
+        reply = deliver(message)
+        reply.content[SEAL] = ConfigRecord({SEAL: bytes(16)})
+        return [reply]
+
+    faulty_in_round_2(world, forge)
+    without_bad_in_round_2(reference)
+    assert reasons(world) == {FORGED}
+    assert_same(world, reference)
+
+
+def test_a_user_without_a_device_is_named(world):
+    world.train(1)
+    world.service.registry.release([USERS[0]])
+    world.train(5)
+    failures = [world.history.record(round_).failures for round_ in range(1, 6)]
+    assert {user: reason for found in failures for user, reason in found.items()} == {USERS[0]: NO_NODE}
+
+
+def test_a_device_whose_file_is_lost_starts_anew_nowhere_and_is_named(world):
+    world.train(1)
+    world.restart()
+    for path in (world.states[BAD] / world.service.settings.id).glob("*.sqlite*"):
+        path.unlink()
+    world.train(3)
+    assert reasons(world) == {"it is not enrolled on this device"}
+
+
+# The leaver's device
+
+
+def test_a_leavers_device_wipes_its_file_and_the_receipt_says_so(world):
+    world.train(3)
+    leavers = world.history.record(1).participants[:2]
+    paths = [world.member(user).files.path(world.member(user).key) for user in leavers]
+    assert all(path.exists() for path in paths)
+    receipt = world.forget(leavers, ff.FRU())
+    assert receipt.wiped == 2
+    assert not any(path.exists() for path in paths)
+    assert not any(path.parent.joinpath(path.name + end).exists() for path in paths for end in ("-wal", "-shm"))
+    stored = (world.run / "receipts" / f"{receipt.request}.json").read_text()
+    assert '"wiped": 2' in stored
+    for user in leavers:
+        assert cells(world.run, user) == []
+
+
+def test_a_leavers_device_that_is_away_wipes_when_it_is_back(world):
+    world.train(3)
+    leaver = next(user for user in world.history.record(1).participants if node_of(user) == BAD)
+    path = world.member(leaver).files.path(world.member(leaver).key)
+    world.disconnect(BAD)
+    receipt = world.forget([leaver], ff.FRU())
+    assert receipt.wiped == 0
+    assert path.exists()
+    assert cells(world.run, leaver) == []
+    world.restart()
+    world.disconnect()
+    world.train(4)
+    assert not path.exists()
+    assert world.service.receipts()[0].wiped == 1
+    assert world.service.registry.wipe_orders() == []
+
+
+def test_a_device_that_does_not_confirm_is_asked_again(world):
+    world.train(2)
+    leaver = next(user for user in world.history.record(1).participants if node_of(user) == BAD)
+
+    def deaf(node: int, message: Message, deliver: Deliver) -> list[Message]:
+        return [] if message.metadata.message_type == messages.WIPE else [deliver(message)]
+
+    world.grid.fault = deaf
+    assert world.forget([leaver], ff.FRU()).wiped == 0
+    world.grid.fault = None
+    world.train(3)
+    assert world.service.receipts()[0].wiped == 1
+
+
+# The server
+
+
+def test_a_user_who_is_registered_later_takes_part_from_then_on(tmp_path):
+    world = OnFlower(tmp_path)
+    node = node_of(USERS[0])
+    world.service.registry.release([USERS[0]])
+    with world.service.history._db:
+        world.service.history._db.execute("DELETE FROM member WHERE user = ?", (USERS[0],))
+    world.train(1)
+    assert USERS[0] not in world.service.members
+    world.service.registry.register(f"ecdsa-sha2-nistp384 KEY{node}", node, [USERS[0]])
+    world.train(8)
+    assert USERS[0] in world.service.members
+    assert any(USERS[0] in world.service.cohort(round_) for round_ in range(2, 9))
+    world.close()
+
+
+def test_requests_are_carried_out_one_after_another_and_a_foolish_one_is_refused(world):
+    world.train(2)
+    first, second = world.history.record(1).participants[:2]
+    for users in ([first], ["nobody"], [second]):
+        Queue(world.run).add(Request.new(users, ff.FRU().settings(), 0.0))
+    said: list[str] = []
+    world.service.serve(2, tell=said.append)
+    assert [len(receipt.users) for receipt in world.service.receipts()] == [1, 1]
+    (reason,) = world.service.queue.refused().values()
+    assert "There is no user 'nobody'" in reason
+    assert any("was not carried out" in line for line in said)
+    assert world.service.queue.waiting() == []
+
+
+KILLS = [
+    ("fedforget.server.history", "History", "commit", "before", 3),
+    ("fedforget.server.history", "History", "commit", "after", 3),
+    ("fedforget.engines.flower.post", "Post", "send", "after", 2),
+    ("fedforget.engines.flower.post", "Post", "send", "after", 6),
+    ("fedforget.server.history", "History", "commit", "before", 6),
+    ("fedforget.server.factors", "FactorsFolder", "put", "after", 2),
+    ("fedforget.request", "Request", "save", "after", 2),
+    ("fedforget.run", "Run", "begin", "after", 1),
+    ("fedforget.settings", "Settings", "save", "after", 1),
+    ("fedforget.server.registry", "Registry", "let_go", "before", 1),
+    ("fedforget.server.registry", "Registry", "let_go", "after", 1),
+    ("fedforget.queue", "Queue", "remove", "after", 1),
+    ("fedforget.server.registry", "Registry", "confirm", "before", 1),
+]
+METHOD = ff.FRU(calibration="server", parts="all", private="fresh")
+
+
+def serve_and_die(folder: Path, leavers: list[str], kill: tuple[str, str, str, str, int]) -> None:
+    world = OnFlower(folder, log=ff.Log("float32"))
+    Queue(world.run)
+    deadly_at(*kill)
+    world.train(3)
+    world.forget(leavers, METHOD)
+    raise AssertionError(f"survived {kill}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", KILLS, ids=[f"{when} {owner}.{name} {n}" for _, owner, name, when, n in KILLS])
+def test_a_server_that_is_killed_goes_on_as_if_nothing_had_happened(kill, tmp_path):
+    unbroken = Simulated(tmp_path / "unbroken", log=ff.Log("float32"))
+    unbroken.train(3)
+    leavers = unbroken.history.record(2).participants[:2]
+    unbroken.forget(leavers, METHOD)
+    unbroken.train(4)
+    process = multiprocessing.get_context("spawn").Process(target=serve_and_die, args=(tmp_path / "w", leavers, kill))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -9
+    world = OnFlower(tmp_path / "w", log=ff.Log("float32"))
+    world.train(3)
+    if set(leavers) & set(world.history.members()):  # the request was not made yet, or only just
+        world.forget(leavers, METHOD)
+    world.train(4)
+    assert_same(world, unbroken)
+    assert [receipt.wiped for receipt in world.service.receipts()] == [2]
+    for user in leavers:
+        assert not (world.states[node_of(user)] / world.service.settings.id).joinpath(f"{user}.sqlite").exists()
+        assert cells(world.run, user) == []
+    world.close()
+    unbroken.close()
