@@ -18,6 +18,7 @@ from fedforget.randomness import UserId
 from fedforget.settings import Settings
 
 NAME = "invitation.json"
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,20 @@ class Invitation:
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
-        write_file(path, json.dumps({"format": 1, "terms": self.terms.to_dict(), "items": list(self.items)}).encode())
+        values = {"format": FORMAT, "terms": self.terms.to_dict(), "items": list(self.items)}
+        write_file(path, json.dumps(values).encode())
 
     @classmethod
     def load(cls, path: Path) -> Invitation:
         """Read from JSON, naming what is wrong with it."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            invitation = cls(Terms.from_dict(values["terms"]), values["items"])
+            if values["format"] != FORMAT:
+                raise ValueError(f"its format is {values['format']!r}, not {FORMAT}")
+            items = values["items"]
+            if not isinstance(items, list) or not all(type(item) in (int, str) for item in items):
+                raise ValueError("its items are not a list of ids")
+            invitation = cls(Terms.from_dict(values["terms"]), items)
         except FileNotFoundError as error:
             raise RunError(
                 f"There is no invitation {path}.", "The server's run folder has it: RUN/invitation.json."

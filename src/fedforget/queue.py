@@ -7,8 +7,10 @@ not carried out; its users stay.
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 
+from fedforget.errors import RunError, RunWarning
 from fedforget.files import make_folder, write_file
 from fedforget.request import Request
 
@@ -26,12 +28,19 @@ class Queue:
 
     def waiting(self) -> list[Request]:
         """The requests that wait, the oldest first."""
-        found = (Request.load(path) for path in sorted(self.folder.glob("[0-9]*-*.json")))
-        return [request for request in found if request is not None]
+        found = []
+        for path in sorted(self.folder.glob("[0-9]*-*.json")):
+            try:
+                request = Request.load(path)
+            except RunError as error:
+                warnings.warn(f"{error.problem} It is passed over. Ask again, and remove it.", RunWarning, stacklevel=2)
+            else:
+                found += [request] if request is not None else []
+        return found
 
     def remove(self, request: str) -> None:
-        """A request is done: nothing of it stays."""
-        for path in self.folder.glob(f"*-{request}.json"):
+        """A request is done: nothing of it stays, nor of what a crash left half written."""
+        for path in (*self.folder.glob(f"*-{request}.json"), *self.folder.glob(".*.part")):
             path.unlink(missing_ok=True)
 
     def refuse(self, request: str, reason: str) -> None:

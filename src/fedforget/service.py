@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedforget.coordinator import Coordinator
 from fedforget.data.ids import Id
-from fedforget.errors import ConfigError, QuorumError, RunError
+from fedforget.errors import ConfigError, FedForgetError, QuorumError, RunError
 from fedforget.invitation import NAME, Invitation, catalogue_digest
 from fedforget.queue import Queue
 from fedforget.randomness import UserId
@@ -112,6 +113,13 @@ class Service(Coordinator):
             else:
                 time.sleep(LOOK_EVERY)
 
+    def abandon_forgetting(self) -> None:
+        """Give up an erasure that was interrupted, or the oldest that waits; its users stay."""
+        request = self.waiting or next(iter(self.queue.waiting()), None)
+        super().abandon_forgetting()
+        if request is not None:
+            self.queue.remove(request.id)
+
     def evaluate(self) -> Measured:
         """Let every device evaluate the model in service, and average what they find."""
         measured = self.fleet.measure(self.history, self.public, self.members)
@@ -130,7 +138,9 @@ class Service(Coordinator):
                     lambda record: tell("again " + _line(record, self.history.last_round)),
                     request,
                 )
-            except (ConfigError, QuorumError) as error:
+            except FedForgetError as error:
+                if not isinstance(error, ConfigError | QuorumError) and self.waiting is not None:
+                    raise  # it was begun, and can go on
                 self.abandon_forgetting()
                 self.queue.refuse(request.id, f"{error.problem} {error.hint}")
                 tell(f"request {request.id} was not carried out: {error.problem}")
@@ -167,10 +177,10 @@ class Service(Coordinator):
 
 
 def _line(record: RoundRecord, rounds: int) -> str:
-    """One round, for the server's terminal."""
+    """One round, for the server's terminal; who did not answer is in the history, which users can be erased from."""
     asked = len(record.participants) + len(record.failures)
     loss = "" if record.loss is None else f"  loss {record.loss:.4f}"
-    reasons = "".join(f"\n  {user}: {reason}" for user, reason in record.failures.items())
+    reasons = "".join(f"\n  {times} × {reason}" for reason, times in Counter(record.failures.values()).items())
     head = f"round {record.round}/{max(rounds, record.round)}  {len(record.participants)} of {asked} users"
     return f"{head}{loss}  {record.sent / 1e6:.2f} MB  {record.seconds:.1f} s{reasons}"
 

@@ -112,6 +112,16 @@ def register(
 
 
 @app.command()
+def release(run: Run, users: Users) -> None:
+    """On the server: let nobody speak for some users until they are registered again, say with a new device."""
+    service = looked_at(run)
+    wanted = [typed(given, service.members) for given in _split(users)]
+    service.registry.release(wanted)
+    service.close()
+    show.out.print(f"No node speaks for {', '.join(map(str, wanted))} now; they are members still.", soft_wrap=True)
+
+
+@app.command()
 def enrol(
     invitation: Annotated[Path, typer.Option(help="The invitation that the server wrote.")],
     state: State,

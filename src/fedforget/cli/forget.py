@@ -54,7 +54,9 @@ def forget(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a request that was interrupted.")] = False,
-    abandon: Annotated[bool, typer.Option("--abandon", help="Give up a request that was interrupted.")] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Give up a request that waits or was interrupted.")
+    ] = False,
     wait: Annotated[
         float, typer.Option(help="On a network: wait so many seconds for the server to carry it out.")
     ] = 0.0,
@@ -211,7 +213,8 @@ def _show(receipt: Receipt, run: Path) -> None:
 
 def _interrupted(fed: Coordinator, run: Path) -> Request:
     """The request that waits to be finished."""
-    if (request := fed.waiting) is None:
+    queued = fed.queue.waiting() if isinstance(fed, Service) else []
+    if (request := fed.waiting or next(iter(queued), None)) is None:
         raise RunError(f"No request was interrupted in {run}.", f"What is done is listed by: fedforget receipts {run}")
     return request
 

@@ -17,6 +17,7 @@ from fedforget.coordinator import Coordinator
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError
 from fedforget.randomness import UserId
+from fedforget.service import Service
 
 
 def receipts(
@@ -62,13 +63,15 @@ def _check_user(fed: Coordinator, user: UserId, salt: str, as_json: bool) -> Non
 
 def _list(fed: Coordinator, run: Path) -> None:
     if (request := fed.waiting) is not None:
-        show.notes.print(f"Request {request.id} is not finished: fedforget forget {run} --resume", soft_wrap=True)
+        how = "its server goes on with it" if isinstance(fed, Service) else f"fedforget forget {run} --resume"
+        show.notes.print(f"Request {request.id} is not finished: {how}", soft_wrap=True)
     done = fed.receipts()
     if not done:
         show.out.print("Nobody was forgotten so far.")
         return
     table = Table(title=f"Forgotten in {run}", box=box.SIMPLE, padding=0)
-    for name in ("request", "finished", "users", "method", "since round", "rounds", "coverage", "seconds"):
+    wiped = ["wiped"] if isinstance(fed, Service) else []
+    for name in ("request", "finished", "users", *wiped, "method", "since round", "rounds", "coverage", "seconds"):
         left = name in ("request", "finished", "method")
         table.add_column(name, justify="left" if left else "right", no_wrap=" " not in name and name != "finished")
     for row in done:
@@ -76,7 +79,7 @@ def _list(fed: Coordinator, run: Path) -> None:
         finished = row.finished[:16].replace("T", " ")
         rounds = str(row.rounds_replayed + row.rounds_added)
         table.add_row(
-            row.request, finished, str(len(row.users)), row.method["name"], since, rounds, f"{row.coverage:.1%}",
-            f"{row.seconds:.2f}",
+            row.request, finished, str(len(row.users)), *(str(row.wiped) for _ in wiped), row.method["name"], since,
+            rounds, f"{row.coverage:.1%}", f"{row.seconds:.2f}",
         )  # fmt: skip
     show.out.print(table)

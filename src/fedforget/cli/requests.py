@@ -14,6 +14,7 @@ from fedforget.request import Request, checked_users
 from fedforget.server.fleet import Fleet
 from fedforget.server.registry import Registry
 from fedforget.server.unlearning import Method
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum
 from fedforget.service import Service
 from fedforget.settings import Settings, read_config
@@ -39,8 +40,9 @@ def looked_at(run: Path) -> Service:
 
 def typed(given: str, known: Sequence[UserId]) -> UserId:
     """An id typed in a shell, as those that are known already have it: a number where they are numbers."""
-    number = given.isascii() and given.removeprefix("-").isdecimal() and str(int(given)) == given
-    return int(given) if number and all(isinstance(user, int) for user in known) else given
+    if given in known or not (given.isascii() and given.isdecimal() and str(int(given)) == given):
+        return given
+    return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
 
 
 def queue(run: Path, users: Sequence[str], method: Method, require: float | None, wait: float, as_json: bool) -> None:
@@ -72,16 +74,21 @@ def queue(run: Path, users: Sequence[str], method: Method, require: float | None
 
 
 def _wait(run: Path, request: Request, seconds: float) -> object:
-    """The receipt of a request, once the server has written it."""
+    """The receipt of a request, once the server has written it and every leaver's device has confirmed.
+
+    Where a device does not confirm, the receipt as it is when the time is over.
+    """
     deadline = time.monotonic() + seconds
     path = run / "receipts" / f"{request.id}.json"
-    while time.monotonic() < deadline:
+    while True:
+        over = time.monotonic() >= deadline
         if path.exists():
-            service = looked_at(run)
-            receipt = next(found for found in service.receipts() if found.request == request.id)
-            service.close()
-            show.notes.print(str(receipt), soft_wrap=True, markup=False)
-            return receipt.to_dict()
+            receipt = Receipt.from_json(path.read_text(encoding="utf-8"))
+            if over or receipt.wiped == len(receipt.users):
+                show.notes.print(str(receipt), soft_wrap=True, markup=False)
+                return receipt.to_dict()
+        if over:
+            break
         if reason := Queue(run).refused().get(request.id):
             raise RunError(f"The server did not carry it out: {reason}", "Mend that, and ask again.")
         time.sleep(0.5)

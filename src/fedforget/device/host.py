@@ -7,9 +7,8 @@ nothing behind.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,10 +21,10 @@ from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Entries
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
-from fedforget.device.member import TEST, TRAIN, Member, RefusedError
+from fedforget.device.member import TEST, TRAIN, Member, RefusedError, sweep, user_of
 from fedforget.device.pending import Pending
 from fedforget.device.terms import Terms
-from fedforget.errors import ConfigError
+from fedforget.errors import ConfigError, RunError
 from fedforget.files import make_folder, only_writer
 from fedforget.models import Public
 from fedforget.models.parameters import Array
@@ -37,8 +36,11 @@ from fedforget.updates import Answers, Updates
 from fedforget.workers import Workers
 
 DAMAGED = "its file is damaged"
+UNUSABLE = "its device cannot read or write its file"
 OTHER_MODEL = "its device was sent another model than it agreed to"
 TOO_LONG = "its device was asked to train for longer than it agreed to"
+NO_PAST = "its device has no past round to go through again"
+NO_UPDATES = "its device keeps no whole updates"
 DIFFERENT = "its terms are not those of the others on its device"
 
 #: The item table and the other public tensors, as they arrive.
@@ -79,7 +81,7 @@ class Host:
     def enrol(self, terms: Terms, user: UserId, train: Sequence[int], test: Sequence[int] = ()) -> None:
         """Let a user of this device join a federation."""
         with self._files(terms.federation) as files:
-            Member.enrol(files.folder, terms, user, train, test).files.close()
+            Member.enrol(files, terms, user, train, test)
 
     def train(self, order: Order, sent: Parameters, epochs: int) -> Answers:
         """Let the users of an order train from the public parameters that were sent."""
@@ -95,13 +97,21 @@ class Host:
 
         def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
             _check_epochs(devices, how.epochs)
+            _check_stored(devices, wanted=how.stored)
             return devices.replay(order.round, _public(devices, sent), users, how)
 
         return self._carry_out(order, ask)
 
     def recall(self, order: Order, n_items: int) -> Answers:
         """Let them return, and take up again, what their logs have for a past round."""
-        return self._carry_out(order, lambda devices, users: devices.recall(order.round, users, n_items))
+
+        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
+            if n_items != devices.interactions.n_items:
+                raise RefusedError(OTHER_MODEL)
+            _check_stored(devices, wanted=True)
+            return devices.recall(order.round, users, n_items)
+
+        return self._carry_out(order, ask)
 
     @contextmanager
     def looking(self, order: Order, sent: Parameters) -> Iterator[Look | None]:
@@ -115,21 +125,34 @@ class Host:
             yield Look(devices, _interactions(members, TEST), _public(devices, sent))
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
-        """Remove everything of the user with this pseudonym, and confirm that nothing is here (any more)."""
-        if (self.folder / _safe(federation)).is_dir():
-            with self._files(federation) as files:
-                for member in _all_members(files):
-                    if pseudonym(member.user, salt) == name:
-                        member.wipe()
-        return True
+        """Remove everything of the user with this pseudonym, and confirm that nothing is here (any more).
+
+        Nothing can be confirmed while there is a file that cannot be read: it may be this user's.
+        """
+        if not (self.folder / _safe(federation)).is_dir():
+            return True
+        with self._files(federation) as files:
+            sweep(files.folder)
+            readable = True
+            for key in files.users():
+                try:
+                    user = user_of(files, key)
+                except DamagedError:
+                    readable = False
+                    continue
+                if user is not None and pseudonym(user, salt) == name:
+                    Member(files, user).wipe()
+        return readable
 
     def remove(self, federation: str, name: str) -> bool:
         """Remove everything of a user by hand; whether there was anything. Ids are compared as they are written."""
+        if not (self.folder / _safe(federation)).is_dir():
+            return False
         with self._files(federation) as files:
-            members = [member for member in _all_members(files) if str(member.user) == name]
-            for member in members:
-                member.wipe()
-        return bool(members)
+            users = [user for key in files.users() if (user := user_of(files, key)) is not None and str(user) == name]
+            for user in users:
+                Member(files, user).wipe()
+        return bool(users)
 
     def _carry_out(self, order: Order, ask: Callable[[Devices, Sequence[UserId]], Answers]) -> Answers:
         with self._files(order.federation) as files:
@@ -152,6 +175,7 @@ class Host:
         for user, since, served in zip(order.users, order.since, order.served, strict=True):
             try:
                 member = Member(files, user)
+                member.check()
                 if members and member.terms != members[0].terms:
                     raise RefusedError(DIFFERENT)
                 member.accept(order.number)
@@ -159,8 +183,8 @@ class Host:
                 members.append(member)
             except RefusedError as error:
                 refused[user] = error.reason
-            except DamagedError:
-                refused[user] = DAMAGED
+            except RunError as error:
+                refused[user] = DAMAGED if isinstance(error, DamagedError) else UNUSABLE
         return members, refused
 
     def _bring(self, member: Member, order: Order, since: int, served: int) -> None:
@@ -174,6 +198,7 @@ class Host:
             until = member.follow(lineage)
             if until is not None:
                 self._settle_private(member, lineage[-1][0], until)
+                member.followed(lineage[-1][0])
             self._go_back(member, order, lineage[-1][0], counted)
         member.drop_all_but([order.in_service, order.trajectory])
 
@@ -233,6 +258,14 @@ def _check_factors(member: Member, factors: Factors) -> None:
         raise RefusedError(OTHER_MODEL)
 
 
+def _check_stored(devices: Devices, *, wanted: bool) -> None:
+    """Refuse to go through a past round again where there is none, or to send updates that are not kept."""
+    if devices.previous is None:
+        raise RefusedError(NO_PAST)
+    if wanted and not devices.log.settings.whole_updates:
+        raise RefusedError(NO_UPDATES)
+
+
 def _check_epochs(devices: Devices, epochs: int) -> None:
     if not 1 <= epochs <= devices.training.epochs:
         raise RefusedError(TOO_LONG)
@@ -249,9 +282,11 @@ def _build(members: list[Member], log: DeviceLog, previous: DeviceLog | None, co
 def _interactions(members: list[Member], part: str) -> Interactions:
     """The members' items, as places in the catalogue."""
     items = [member.items(part) for member in members]
-    users = np.array([member.user for member in members])
     indptr = np.concatenate([[0], np.cumsum([own.size for own in items])]).astype(np.int64)
-    users = users if users.dtype.kind == "i" else users.astype(object)
+    users = np.empty(len(members), object)
+    users[:] = [member.user for member in members]
+    if all(isinstance(member.user, int) for member in members):
+        users = users.astype(np.int64)
     return Interactions(users, np.arange(members[0].terms.n_items), indptr, np.concatenate(items).astype(np.int32))
 
 
@@ -264,13 +299,6 @@ def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order)
         place = places.get(member.key)
         if place is not None and pending.sound[place]:
             member.keep_pending(order.trajectory, order.round, pending.to_bytes(place))
-
-
-def _all_members(files: UserFiles) -> Iterator[Member]:
-    for key in files.users():
-        for (user,) in files.ask(key, "SELECT value FROM meta WHERE name = 'user'"):
-            with suppress(RefusedError):
-                yield Member(files, json.loads(user))
 
 
 def _safe(federation: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedforget.device.log.sqlite import SqliteStore
-from fedforget.device.log.user_files import UserFiles
+from fedforget.device.log.user_files import DamagedError, UserFiles
 from fedforget.device.pending import Pending
 from fedforget.device.terms import Terms
 from fedforget.errors import ConfigError, RunError
@@ -20,6 +21,8 @@ from fedforget.orders import ORIGIN, Lineage
 from fedforget.randomness import UserId, user_key
 
 TRAIN, TEST = "train", "test"
+#: What the files of users who left are called until they are removed.
+GONE = ".gone"
 #: Why a device does not do what it is asked.
 STRANGER = "it is not enrolled on this device"
 OUTDATED = "its device has had a newer order"
@@ -45,9 +48,8 @@ class Member:
             raise RefusedError(STRANGER)
 
     @classmethod
-    def enrol(cls, folder: Path, terms: Terms, user: UserId, train: ArrayLike, test: ArrayLike = ()) -> Member:
+    def enrol(cls, files: UserFiles, terms: Terms, user: UserId, train: ArrayLike, test: ArrayLike = ()) -> Member:
         """Let a user of this device join a federation with its items, some of them kept back to test with."""
-        files = UserFiles(folder, terms.federation)
         items = {part: np.unique(np.asarray(given, np.int64)) for part, given in ((TRAIN, train), (TEST, test))}
         _check(user, terms, items[TRAIN], items[TEST])
         key = user_key(user)
@@ -70,6 +72,12 @@ class Member:
         """What was agreed when the user joined."""
         return Terms.from_dict(json.loads(self._meta("terms")))
 
+    def check(self) -> None:
+        """Read the file through, so that damage shows before anything is done."""
+        found = self.files.query(self.key, "PRAGMA quick_check")
+        if found != [("ok",)]:
+            raise DamagedError(self.files.path(self.key), found[0][0])
+
     def items(self, part: str) -> NDArray[np.int32]:
         """The user's items, sorted: those to train on, or those kept back to test with."""
         lines = self.files.query(self.key, "SELECT item FROM interaction WHERE part = ? ORDER BY item", part)
@@ -88,7 +96,8 @@ class Member:
     def follow(self, lineage: Lineage) -> int | None:
         """Be on the last trajectory of a lineage; the round up to which it is as before if it is new here, else None.
 
-        A device that has missed some of the trajectories between keeps what all of them have kept.
+        A device that has missed some of the trajectories between keeps what all of them have kept. One that is new
+        counts once it was ``followed``.
         """
         names = [name for name, _ in lineage]
         held = [name for name in self._held() if name in names]
@@ -99,8 +108,11 @@ class Member:
             return None
         until = min(after for _, after in lineage[names.index(newest) + 1 :])
         self.store(names[-1]).begin_as(self.store(newest), until)
-        self._set("trajectories", json.dumps([*held, names[-1]]))
         return until
+
+    def followed(self, trajectory: str) -> None:
+        """The user is on a new trajectory."""
+        self._set("trajectories", json.dumps([*self._held(), trajectory]))
 
     def drop_all_but(self, trajectories: Sequence[str]) -> None:
         """Give up what belongs to any other trajectory."""
@@ -135,8 +147,8 @@ class Member:
         path = self.files.path(self.key)
         for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
             if file.exists():
-                _overwrite(file)
-                file.unlink()
+                file.rename(file.with_name(f"{secrets.token_hex(8)}{GONE}"))
+        sweep(path.parent)
 
     def _held(self) -> list[str]:
         found = self.files.query(self.key, "SELECT value FROM meta WHERE name = 'trajectories'")
@@ -169,9 +181,21 @@ def _check(user: UserId, terms: Terms, train: NDArray[np.int64], test: NDArray[n
         )
 
 
-def _overwrite(file: Path) -> None:
-    """Write zeros over a file: after the unlink its blocks hold nothing, where the disk writes in place."""
-    with file.open("r+b") as handle:
-        handle.write(bytes(file.stat().st_size))
-        handle.flush()
-        os.fsync(handle.fileno())
+def user_of(files: UserFiles, key: int) -> UserId | None:
+    """Whose file it is; None for one in which nobody is enrolled."""
+    found = files.query(key, "SELECT value FROM meta WHERE name = 'user'")
+    user: UserId | None = json.loads(found[0][0]) if found else None
+    return user
+
+
+def sweep(folder: Path) -> None:
+    """Remove the files of users who left, also what a kill left of them, and write zeros over them first.
+
+    After that their blocks hold nothing, where the disk writes in place.
+    """
+    for file in folder.glob(f"*{GONE}"):
+        with file.open("r+b") as handle:
+            handle.write(bytes(file.stat().st_size))
+            handle.flush()
+            os.fsync(handle.fileno())
+        file.unlink()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file, save
 
+from fedforget.errors import RunError
 from fedforget.files import make_folder, write_file
 from fedforget.replay import Factors
 
@@ -29,8 +30,14 @@ class FactorsFolder:
         """A round's factors, if the server calibrated in it."""
         if self.folder is None or not self._path(round_).exists():
             return self._in_memory.get(round_)
-        parts = load_file(self._path(round_))
-        return Factors(parts["items"], parts["dense"])
+        try:
+            parts = load_file(self._path(round_))
+            return Factors(parts["items"], parts["dense"])
+        except Exception as error:  # safetensors raises its own type for a damaged file
+            raise RunError(
+                f"The factors {self._path(round_)} are damaged: {error}.",
+                "Remove the file: devices that still wait for it keep their round without an entry in the log.",
+            ) from error
 
     def _path(self, round_: int) -> Path:
         assert self.folder is not None

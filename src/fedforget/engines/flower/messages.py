@@ -7,6 +7,7 @@ who has none for which reason). Whatever arrives is checked here or refused with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -73,7 +74,9 @@ def unpack_order(content: RecordDict) -> Order:
     record = _config(content, "order")
     names, branches = _list(record, "trajectories", str), _list(record, "branches", int)
     users, since, served = _users(record, "users"), _list(record, "since", int), _list(record, "served", int)
-    calibrated = zip(_list(record, "calibrated_on", str), _list(record, "calibrated", int), strict=False)
+    trajectories, rounds = _list(record, "calibrated_on", str), _list(record, "calibrated", int)
+    if len(trajectories) != len(rounds):
+        raise MessageError("the order contradicts itself")
     order = Order(
         _value(record, "federation", str),
         _value(record, "number", int),
@@ -83,7 +86,7 @@ def unpack_order(content: RecordDict) -> Order:
         tuple(users),
         tuple(since),
         tuple(served),
-        {(trajectory, round_): _factors(content, trajectory, round_) for trajectory, round_ in calibrated},
+        {where: _factors(content, *where) for where in zip(trajectories, rounds, strict=True)},
     )
     sizes = {len(users), len(since), len(served)}
     if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names:
@@ -159,13 +162,21 @@ def unpack_answers(content: RecordDict, asked: Sequence[UserId], dim: int, dense
     reasons = _list(record, "reasons", str)
     if not set(asked).issuperset([*users, *failed]) or len(reasons) != len(failed):
         raise MessageError(NOT_ASKED)
-    failures = {user: reason[:LONGEST_REASON] for user, reason in zip(failed, reasons, strict=True)}
+    failures = {user: _readable(reason) for user, reason in zip(failed, reasons, strict=True)}
     failures |= {user: SILENT for user in asked if user not in users and user not in failures}
     past = None
     if stored:
         past = _unpack_updates(content, "stored", _users(record, "stored_users"), asked, dim, dense)
     updates = _unpack_updates(content, "updates", users, asked, dim, dense)
-    return Answers(updates, failures, past, _value(record, "seconds", float))
+    seconds = _value(record, "seconds", float)
+    if not 0 <= seconds < math.inf:
+        raise MessageError(f"its seconds is {seconds}")
+    return Answers(updates, failures, past, seconds)
+
+
+def _readable(reason: str) -> str:
+    """A reason that a device gave, as it may stand in a history and on a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in reason[:LONGEST_REASON])
 
 
 def _unpack_updates(

@@ -56,7 +56,9 @@ class Post:
         missing |= {node: UNSENT for node in nodes if node not in waiting.values()}
         replies: dict[int, RecordDict] = {}
         deadline = time.monotonic() + self.timeout
-        while waiting and time.monotonic() < deadline:
+        over = False
+        while waiting and not over:
+            over = time.monotonic() >= deadline
             for reply in self.grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is None:
@@ -67,8 +69,8 @@ class Post:
                     missing[node] = FORGED
                 else:
                     replies[node] = reply.content
-            if waiting:
-                time.sleep(self.poll)
+            if waiting and not over:
+                time.sleep(max(0.0, min(self.poll, deadline - time.monotonic())))
         missing |= dict.fromkeys(waiting.values(), LATE)
         return Replies(replies, missing)
 
