@@ -13,6 +13,7 @@ from fedforget.benchmarks.engine import bench_engine
 from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.flower import refuse_without_flower
 from fedforget.cli.models import named_models
 from fedforget.cli.recovery import recovery_table
 from fedforget.data import load
@@ -113,6 +114,41 @@ def memory(
         table.add_row(point["after"], *(in_bytes(point[f"{kind}_bytes"]) for kind in ("resident", "allocated", "peak")))
     growth = result["allocated_by_later_rounds"] / rounds / 1e3
     table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; each later round adds {growth:,.0f} kB"
+    show.out.print(table)
+
+
+@app.command()
+def flower(
+    models: Annotated[str, typer.Option(help="Which models, separated by commas.")] = "lightgcn,ncf",
+    data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
+    devices: Annotated[int, typer.Option(help="How many nodes, with one user each.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds of training, and as many again in an erasure.")] = 5,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a round on a real network of processes on this machine: seconds, and bytes for each device."""
+    refuse_without_flower()
+    from fedforget.benchmarks.network import bench_flower
+
+    if rounds < 2 or devices < 1:
+        raise ConfigError(f"rounds is {rounds}, devices is {devices}.", "Give at least 2 rounds and 1 device.")
+    names = named_models(models)
+    show.tell_if_compiling()
+    result = bench_flower(
+        load(data, folder=folder), names, devices=devices, rounds=rounds,
+        say=lambda line: show.notes.print(line, markup=False),
+    )  # fmt: skip
+    if as_json:
+        show.print_json(result)
+        return
+    table = Table(title=f"A round on Flower, {devices} nodes of one user each, {data}", caption="bytes: a device")
+    sizes = {"to a device": "down", "back": "up", "replay, back": "replay_up", "with stored": "replay_stored_up"}
+    times = {"first round": "first_round_seconds", "round": "round_seconds", "replayed": "replay_seconds"}
+    for name in ("model", *sizes, *times):
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for name, row in result["models"].items():
+        shown = [in_bytes(row[key]) for key in sizes.values()] + [f"{row[key]:.1f} s" for key in times.values()]
+        table.add_row(name, *shown)
     show.out.print(table)
 
 

@@ -39,7 +39,7 @@ Users = Annotated[str, typer.Option(help="User ids, separated by commas.")]
 
 
 @app.callback()
-def main() -> None:
+def refuse_without_flower() -> None:
     """Say what is missing if Flower is not installed."""
     if find_spec("flwr") is None:
         raise ConfigError("Flower is not installed.", "pip install 'fedforget[flower]'")

@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS round (
 CREATE TABLE IF NOT EXISTS participant (
     round INTEGER NOT NULL, user NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (round, user)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS participant_user ON participant (user, round);
 CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
 
