@@ -38,10 +38,11 @@ def test_the_code_of_the_readme_runs(
     assert (tmp_path / "runs" / "a" / "config.toml").exists()
 
 
-def test_the_commands_of_the_readme_exist_with_their_options() -> None:
-    text = (ROOT / "README.md").read_text()
-    shell = text[text.index("## From the shell") :]
-    lines = re.findall(r"fedforget [a-z][^\n]*?(?=\s{4}|\n)", shell[: shell.index("Your data")])
+@pytest.mark.parametrize("page", ["README.md", "docs/deploy.md"])
+def test_the_commands_of_a_page_exist_with_their_options(page: str) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    shell = "".join(text for language, text in blocks if not language)
+    lines = re.findall(r"^fedforget [a-z][^\n]*?(?=\s{4}|\n)", shell, re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
         words = shlex.split(line)[1:]

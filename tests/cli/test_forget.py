@@ -18,7 +18,7 @@ from tests.cli.conftest import Shell, train_arguments, write_table
 
 RECEIPT = {
     "request", "users", "method", "first_round", "rounds_replayed", "rounds_added", "asked", "answered", "missing",
-    "bytes_down", "bytes_up", "seconds", "digest_before", "digest_after", "finished", "version", "coverage",
+    "bytes_down", "bytes_up", "seconds", "digest_before", "digest_after", "finished", "version", "wiped", "coverage",
 }  # fmt: skip
 ESTIMATE = {"first_round", "rounds", "devices", "requests", "bytes_down", "bytes_up", "seconds"}
 

@@ -81,10 +81,6 @@ def forget(
     if abandon:
         _abandon(fed, run, as_json)
         return
-    if isinstance(fed, Service) and not resume and not dry_run:
-        fed.close()
-        queue(run, _named(who), chosen, require, wait, as_json)
-        return
     if isinstance(fed, Service) and resume:
         raise ConfigError("This run is on a network.", "Its server goes on with the request as soon as it runs.")
     if resume:
@@ -94,6 +90,8 @@ def forget(
         leavers = _leavers(fed, who)
     if dry_run:
         _estimate(fed, run, leavers, chosen, as_json)
+    elif isinstance(fed, Service):
+        queue(fed, run, leavers, chosen, require, wait, as_json)
     else:
         _forget(fed, run, leavers, chosen, require, as_json)
 

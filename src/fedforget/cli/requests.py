@@ -45,18 +45,22 @@ def typed(given: str, known: Sequence[UserId]) -> UserId:
     return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
 
 
-def queue(run: Path, users: Sequence[str], method: Method, require: float | None, wait: float, as_json: bool) -> None:
+def queue(
+    service: Service,
+    run: Path,
+    users: Sequence[UserId],
+    method: Method,
+    require: float | None,
+    wait: float,
+    as_json: bool,
+) -> None:
     """Let a request wait for the server, and, if so wanted, wait until it is carried out."""
-    service = looked_at(run)
-    try:
-        leavers = checked_users([typed(user, service.members) for user in users], service.members)
-        if not service.settings.log.whole_updates and method.needs_whole_updates():
-            raise ConfigError(
-                f"{method.name} needs whole updates, but the devices of this run log lengths only.",
-                "Use FRU with --calibration device.",
-            )
-    finally:
-        service.close()
+    leavers = checked_users(users, service.members)
+    if not service.settings.log.whole_updates and method.needs_whole_updates():
+        raise ConfigError(
+            f"{method.name} needs whole updates, but the devices of this run log lengths only.",
+            "Use FRU with --calibration device.",
+        )
     request = Request.new(leavers, method.settings(), Quorum(require or 0.0).share)
     Queue(run).add(request)
     if not as_json:
