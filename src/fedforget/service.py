@@ -129,6 +129,10 @@ class Service(Coordinator):
     def _forget_queued(self, tell: Tell) -> None:
         """Carry out an erasure that was interrupted, then those that wait."""
         while (request := self.waiting) is not None or (request := next(iter(self.queue.waiting()), None)) is not None:
+            request = self._still_wanted(request)
+            if not request.users:
+                self.queue.refuse(request.id, "Nobody that it names is a member (any more).")
+                continue
             tell(f"forgetting {len(request.users)} users, request {request.id}")
             try:
                 receipt = self._forget(
@@ -147,6 +151,13 @@ class Service(Coordinator):
             else:
                 self.queue.remove(request.id)
                 tell(str(replace(receipt, salt=None)))
+
+    def _still_wanted(self, request: Request) -> Request:
+        """A request without those whom an earlier one has had forgotten already: no reason may name them again."""
+        if self.waiting is not None:
+            return request
+        members = set(self.members)
+        return replace(request, users=tuple(user for user in request.users if user in members))
 
     def _send_wipes(self, tell: Tell) -> None:
         """Tell the devices of those who left to wipe what they keep; who confirms goes into the receipt."""

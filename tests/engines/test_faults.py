@@ -312,15 +312,21 @@ def test_a_user_who_is_registered_later_takes_part_from_then_on(tmp_path):
 def test_requests_are_carried_out_one_after_another_and_a_foolish_one_is_refused(world):
     world.train(2)
     first, second = world.history.record(1).participants[:2]
-    for users in ([first], ["nobody"], [second]):
-        Queue(world.run).add(Request.new(users, ff.FRU().settings(), 0.0))
+    wanted = [([first], 0.0), (USERS, 0.0), ([first, second], 0.0), ([first], 0.0), (["nobody"], 0.0)]
+    for users, require in wanted:
+        Queue(world.run).add(Request.new(users, ff.FRU().settings(), require))
     said: list[str] = []
     world.service.serve(2, tell=said.append)
     assert [len(receipt.users) for receipt in world.service.receipts()] == [1, 1]
-    (reason,) = world.service.queue.refused().values()
-    assert "There is no user 'nobody'" in reason
+    reasons = list(world.service.queue.refused().values())
+    assert sorted(reason.split(".")[0] for reason in reasons) == [
+        "All 11 users are to be forgotten", *["Nobody that it names is a member (any more)"] * 2
+    ]  # fmt: skip
     assert any("was not carried out" in line for line in said)
     assert world.service.queue.waiting() == []
+    for user in (first, second):
+        assert cells(world.run, user) == []
+        assert not any(user in line for line in said)
 
 
 KILLS = [

@@ -17,6 +17,7 @@ from fedforget.data import CATALOGUE, NAMES, Summary, data_folder, fetch, load
 
 app = typer.Typer(no_args_is_help=True, help="Fetch data sets and look at interactions.")
 
+Data = Annotated[str, typer.Option(help=f"{', '.join(NAMES)}, or the path of a file.")]
 Folder = Annotated[Path | None, typer.Option(help="The data folder; else $FEDFORGET_DATA, else the user's cache.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _COLUMN_HELP = "name of the column, or its place from 0 in a file without a header."

@@ -11,7 +11,7 @@ import typer
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.requests import looked_at, on_network, queue, typed
+from fedforget.cli.requests import looked_at, on_network, queue, split_ids, typed
 from fedforget.cli.runs import Run, Workers, opened
 from fedforget.coordinator import Coordinator
 from fedforget.device.compute import Compute
@@ -146,7 +146,7 @@ def _leavers(fed: Coordinator, who: Given) -> list[UserId]:
 
 def _named(who: Given) -> list[str]:
     """The ids that were given, as they were typed."""
-    ids = [part.strip() for part in (who["--users"] or "").split(",")]
+    ids = split_ids(who["--users"] or "")
     if who["--users-file"] is not None:
         ids += _lines(who["--users-file"])
     if not any(ids):

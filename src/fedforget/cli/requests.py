@@ -45,6 +45,11 @@ def typed(given: str, known: Sequence[UserId]) -> UserId:
     return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
 
 
+def split_ids(given: str) -> list[str]:
+    """Ids that were typed with commas between."""
+    return [part.strip() for part in given.split(",") if part.strip()]
+
+
 def queue(
     service: Service,
     run: Path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,54 +21,26 @@ from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Entries
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
-from fedforget.device.member import TEST, TRAIN, Member, RefusedError, sweep, user_of
+from fedforget.device.look import Look
+from fedforget.device.member import TEST, TRAIN, Member, sweep, user_of
 from fedforget.device.pending import Pending
-from fedforget.device.terms import Terms
+from fedforget.device.terms import Parameters, RefusedError, Terms
 from fedforget.errors import ConfigError, RunError
 from fedforget.files import make_folder, only_writer
-from fedforget.models import Public
-from fedforget.models.parameters import Array
 from fedforget.orders import Order
 from fedforget.pseudonym import pseudonym
 from fedforget.randomness import UserId
-from fedforget.replay import Factors, Replay
+from fedforget.replay import Replay
 from fedforget.updates import Answers, Updates
-from fedforget.workers import Workers
 
 DAMAGED = "its file is damaged"
 UNUSABLE = "its device cannot read or write its file"
-OTHER_MODEL = "its device was sent another model than it agreed to"
-TOO_LONG = "its device was asked to train for longer than it agreed to"
 NO_PAST = "its device has no past round to go through again"
 NO_UPDATES = "its device keeps no whole updates"
 DIFFERENT = "its terms are not those of the others on its device"
 
-#: The item table and the other public tensors, as they arrive.
-Parameters = tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class Look:
-    """A device's users, what they train on and what is kept back, and a model to look at them with."""
-
-    devices: Devices
-    test: Interactions
-    public: Public
-
-    @property
-    def train(self) -> Interactions:
-        """What the users train on."""
-        return self.devices.interactions
-
-    @property
-    def workers(self) -> Workers:
-        """The threads of the device."""
-        return self.devices.workers
-
-    def score(self, place: int) -> Array:
-        """The scores of all items for the user at a place."""
-        user = self.train.user_ids.tolist()[place]
-        return self.devices.model.score(self.devices.private(user), self.public, self.train.items_of(place))
+#: What the users of an order are asked to do, once their devices are where the order says they are.
+Ask = Callable[[Devices, Terms, Sequence[UserId]], Answers]
 
 
 class Host:
@@ -86,29 +58,28 @@ class Host:
     def train(self, order: Order, sent: Parameters, epochs: int) -> Answers:
         """Let the users of an order train from the public parameters that were sent."""
 
-        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
-            _check_epochs(devices, epochs)
-            return devices.train(order.round, _public(devices, sent), users, epochs)
+        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
+            terms.check_epochs(epochs)
+            return devices.train(order.round, terms.public(sent), users, epochs)
 
         return self._carry_out(order, ask)
 
     def replay(self, order: Order, sent: Parameters, how: Replay) -> Answers:
         """Let them go through a past round again."""
 
-        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
-            _check_epochs(devices, how.epochs)
-            _check_stored(devices, wanted=how.stored)
-            return devices.replay(order.round, _public(devices, sent), users, how)
+        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
+            terms.check_epochs(how.epochs)
+            _check_past(devices, terms, stored=how.stored)
+            return devices.replay(order.round, terms.public(sent), users, how)
 
         return self._carry_out(order, ask)
 
     def recall(self, order: Order, n_items: int) -> Answers:
         """Let them return, and take up again, what their logs have for a past round."""
 
-        def ask(devices: Devices, users: Sequence[UserId]) -> Answers:
-            if n_items != devices.interactions.n_items:
-                raise RefusedError(OTHER_MODEL)
-            _check_stored(devices, wanted=True)
+        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
+            terms.check_items(n_items)
+            _check_past(devices, terms, stored=True)
             return devices.recall(order.round, users, n_items)
 
         return self._carry_out(order, ask)
@@ -122,7 +93,7 @@ class Host:
                 yield None
                 return
             devices = self._devices(members, order)
-            yield Look(devices, _interactions(members, TEST), _public(devices, sent))
+            yield Look(devices, _interactions(members, TEST), members[0].terms.public(sent))
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
         """Remove everything of the user with this pseudonym, and confirm that nothing is here (any more).
@@ -154,14 +125,14 @@ class Host:
                 Member(files, user).wipe()
         return bool(users)
 
-    def _carry_out(self, order: Order, ask: Callable[[Devices, Sequence[UserId]], Answers]) -> Answers:
+    def _carry_out(self, order: Order, ask: Ask) -> Answers:
         with self._files(order.federation) as files:
             members, refused = self._take_up(files, order)
             if not members:
                 return Answers(Updates.none(), refused)
             devices, users = self._devices(members, order), [member.user for member in members]
             try:
-                answers = ask(devices, users)
+                answers = ask(devices, members[0].terms, users)
             except RefusedError as error:
                 return Answers(Updates.none(), {**refused, **dict.fromkeys(users, error.reason)})
             if devices.pending is not None:
@@ -208,7 +179,7 @@ class Host:
         store.roll_back(counted)
         pending, factors = member.take_pending(trajectory, counted), order.factors.get((trajectory, counted))
         if pending is not None and factors is not None:
-            _check_factors(member, factors)
+            member.terms.check_factors(factors)
             pending.settle(factors, member.terms.open_log(store), member.terms.model.dense_layout)
             member.settled(trajectory)
 
@@ -243,32 +214,12 @@ class Host:
                 files.close()
 
 
-def _public(devices: Devices, sent: Parameters) -> Public:
-    """The public parameters that were sent, if they are of the model that was agreed on."""
-    items, dense = sent
-    model, n_items = devices.model, devices.interactions.n_items
-    if items.shape != (n_items, model.dim) or dense.shape != (model.dense_layout.size,):
-        raise RefusedError(OTHER_MODEL)
-    return Public(items, dense, model.dense_layout)
-
-
-def _check_factors(member: Member, factors: Factors) -> None:
-    n_items, n_tensors = member.terms.n_items, len(member.terms.model.dense_layout.shapes)
-    if factors.items.shape != (n_items,) or factors.dense.shape != (n_tensors,):
-        raise RefusedError(OTHER_MODEL)
-
-
-def _check_stored(devices: Devices, *, wanted: bool) -> None:
+def _check_past(devices: Devices, terms: Terms, *, stored: bool) -> None:
     """Refuse to go through a past round again where there is none, or to send updates that are not kept."""
     if devices.previous is None:
         raise RefusedError(NO_PAST)
-    if wanted and not devices.log.settings.whole_updates:
+    if stored and not terms.log.whole_updates:
         raise RefusedError(NO_UPDATES)
-
-
-def _check_epochs(devices: Devices, epochs: int) -> None:
-    if not 1 <= epochs <= devices.training.epochs:
-        raise RefusedError(TOO_LONG)
 
 
 def _build(members: list[Member], log: DeviceLog, previous: DeviceLog | None, compute: Compute) -> Devices:

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
 from fedforget.device.pending import Pending
-from fedforget.device.terms import Terms
-from fedforget.errors import ConfigError, RunError
+from fedforget.device.terms import RefusedError, Terms
+from fedforget.errors import ConfigError
 from fedforget.orders import ORIGIN, Lineage
 from fedforget.randomness import UserId, user_key
 
@@ -27,14 +27,6 @@ GONE = ".gone"
 STRANGER = "it is not enrolled on this device"
 OUTDATED = "its device has had a newer order"
 UNKNOWN_PAST = "its device is on a trajectory that the server does not know"
-
-
-class RefusedError(RunError):
-    """An order that a device does not follow, with the reason that it gives."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Refused: {reason}.")
-        self.reason = reason
 
 
 class Member:

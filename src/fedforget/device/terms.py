@@ -14,7 +14,23 @@ from fedforget.device.log.settings import Log
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import RunError
-from fedforget.models import Recommender, build_model
+from fedforget.models import Public, Recommender, build_model
+from fedforget.models.parameters import Array
+from fedforget.replay import Factors
+
+OTHER_MODEL = "its device was sent another model than it agreed to"
+TOO_LONG = "its device was asked to train for longer than it agreed to"
+
+#: The item table and the other public tensors, as they arrive.
+Parameters = tuple[Array, Array]
+
+
+class RefusedError(RunError):
+    """An order that a device does not follow, with the reason that it gives."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Refused: {reason}.")
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,29 @@ class Terms:
         model = self.model
         codec = Codec(self.log, self.federation, model.dense_layout, model.dim, model.private_layout.size)
         return DeviceLog(self.log, codec, store, seed=self.seed)
+
+    def public(self, sent: Parameters) -> Public:
+        """The public parameters that were sent, if they are of the model that was agreed on."""
+        items, dense = sent
+        self.check_items(len(items))
+        if items.shape[1:] != (self.model.dim,) or dense.shape != (self.model.dense_layout.size,):
+            raise RefusedError(OTHER_MODEL)
+        return Public(items, dense, self.model.dense_layout)
+
+    def check_items(self, n_items: int) -> None:
+        """Refuse a model of another catalogue."""
+        if n_items != self.n_items:
+            raise RefusedError(OTHER_MODEL)
+
+    def check_factors(self, factors: Factors) -> None:
+        """Refuse factors that are not of this model's parts."""
+        if factors.items.shape != (self.n_items,) or factors.dense.shape != (len(self.model.dense_layout.shapes),):
+            raise RefusedError(OTHER_MODEL)
+
+    def check_epochs(self, epochs: int) -> None:
+        """Refuse to train for longer than was agreed."""
+        if not 1 <= epochs <= self.training.epochs:
+            raise RefusedError(TOO_LONG)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -166,7 +166,7 @@ class Network:
         return self._start(command, "superlink")
 
     def _start_executor(self) -> Process:
-        """Left to itself, the SuperLink starts one that outlives it and that takes work from anyone."""
+        """Left to itself, the SuperLink starts one that outlives it, and gives work to any other that asks."""
         command = ["flower-superexec", "--runtime-api-address", self.address]
         command += ["--root-certificates", str(self._certificates.authority)]
         command += ["--superexec-auth-secret-file", str(self._secret)]
