@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -132,7 +133,8 @@ def test_what_a_crash_left_half_written_does_not_outlive_the_users_it_names(queu
     first, again = made("somebody-who-left"), made("somebody-who-left")
     queue.add(first)
     (path,) = queue.folder.glob("*.json")
-    path.rename(path.with_name(f".{path.name}.part"))
+    part = path.rename(path.with_name(f".{path.name}.part"))
+    os.utime(part, (0, 0))
     queue.add(again)
     queue.remove(again.id)
     assert b"somebody-who-left" not in on_disk(tmp_path)

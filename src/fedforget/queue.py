@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from fedforget.errors import RunError, RunWarning
 from fedforget.files import make_folder, write_file
 from fedforget.request import Request
+
+#: After so many seconds nobody is writing a file any more.
+STALE = 60.0
 
 
 class Queue:
@@ -39,9 +43,13 @@ class Queue:
         return found
 
     def remove(self, request: str) -> None:
-        """A request is done: nothing of it stays, nor of what a crash left half written."""
-        for path in (*self.folder.glob(f"*-{request}.json"), *self.folder.glob(".*.part")):
+        """A request is done: nothing of it stays, nor of what a crash left half written some time ago."""
+        for path in self.folder.glob(f"*-{request}.json"):
             path.unlink(missing_ok=True)
+        for path in self.folder.glob(".*.part"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()
 
     def refuse(self, request: str, reason: str) -> None:
         """A request was not carried out: keep the reason for whoever made it."""

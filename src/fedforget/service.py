@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fedforget.coordinator import Coordinator
 from fedforget.data.ids import Id
-from fedforget.errors import ConfigError, FedForgetError, QuorumError, RunError
+from fedforget.errors import ConfigError, QuorumError, RunError
 from fedforget.invitation import NAME, Invitation, catalogue_digest
+from fedforget.patience import Patience
 from fedforget.queue import Queue
 from fedforget.randomness import UserId
 from fedforget.request import Request
@@ -52,6 +53,7 @@ class Service(Coordinator):
                 f"{path} is a simulated run, not one on a network.", "Begin one with: fedforget flower found RUN ..."
             )
         self.path = path
+        self._patience = Patience()
         self.registry = Registry(path)
         self.queue = Queue(path)
         super().__init__(Run(path, settings, self._committed))
@@ -104,7 +106,7 @@ class Service(Coordinator):
         while True:
             self._forget_queued(tell)
             self._send_wipes(tell)
-            if self.rounds < rounds:
+            if self.rounds < rounds and self._anyone(linger, tell):
                 self._train(None, 1, lambda record: tell(_line(record, rounds)))
                 if evaluate_every and self.rounds % evaluate_every == 0:
                     tell(_accuracy(self.evaluate()))
@@ -112,6 +114,16 @@ class Service(Coordinator):
                 return
             else:
                 time.sleep(LOOK_EVERY)
+
+    def _anyone(self, linger: bool, tell: Tell) -> bool:
+        """Whether there is anyone to train with: a round without members would count for nothing."""
+        if self.members:
+            return True
+        if not linger:
+            raise ConfigError(
+                "Nobody is registered in this federation.", f"fedforget flower register {self.path} --key … --users …"
+            )
+        return False
 
     def abandon_forgetting(self) -> None:
         """Give up an erasure that was interrupted, or the oldest that waits; its users stay."""
@@ -142,10 +154,8 @@ class Service(Coordinator):
                     lambda record: tell("again " + _line(record, self.history.last_round)),
                     request,
                 )
-            except FedForgetError as error:
-                if not isinstance(error, ConfigError | QuorumError) and self.waiting is not None:
-                    raise  # it was begun, and can go on
-                self.abandon_forgetting()
+            except (ConfigError, QuorumError) as error:  # anything else may pass: the request waits on
+                super().abandon_forgetting()
                 self.queue.refuse(request.id, f"{error.problem} {error.hint}")
                 tell(f"request {request.id} was not carried out: {error.problem}")
             else:
@@ -161,8 +171,10 @@ class Service(Coordinator):
 
     def _send_wipes(self, tell: Tell) -> None:
         """Tell the devices of those who left to wipe what they keep; who confirms goes into the receipt."""
-        if orders := self.registry.wipe_orders():
-            self.registry.confirm(self.fleet.wipe(orders))
+        orders = self.registry.wipe_orders()
+        if orders and self._patience.allows({order.pseudonym for order in orders}):
+            with self._patience.spent():
+                self.registry.confirm(self.fleet.wipe(orders))
         wiped = self.registry.wiped()
         for receipt in self.receipts():
             if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
@@ -199,4 +211,5 @@ def _line(record: RoundRecord, rounds: int) -> str:
 def _accuracy(measured: Measured) -> str:
     sampled = "  ".join(f"{name.upper()}@{measured.k} {value:.4f}" for name, value in measured.sampled.items())
     full = "  ".join(f"{name.upper()}@{measured.k} {value:.4f}" for name, value in measured.full.items())
-    return f"on {measured.users} users' devices: sampled {sampled}, full {full}"
+    missing = f" ({len(measured.failures)} did not answer)" if measured.failures else ""
+    return f"on {measured.users} users' devices{missing}: sampled {sampled}, full {full}"

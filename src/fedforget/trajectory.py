@@ -22,6 +22,7 @@ from fedforget.errors import RunError, RunWarning
 from fedforget.files import make_folder
 from fedforget.models import Public
 from fedforget.randomness import UserId, user_key
+from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
 from fedforget.settings import Settings
@@ -65,6 +66,7 @@ class Trajectory:
         devices = None if folder is None else folder / "devices"
         log = None if self.log is None else self.log.branch(devices, until, keys)
         other = Trajectory(folder, self.history.branch(folder, until, without, request), log)
+        FactorsFolder(self.folder).hand_over(FactorsFolder(folder), until)
         for round_ in range(1, until + 1):  # from the history: the lines there are count those who leave
             other.note(other.history.record(round_))
         return other

@@ -6,6 +6,7 @@ Wherever an answer does not count, what comes out is what the simulation gives w
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,12 +22,16 @@ from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 
 from fedforget.device.member import OUTDATED
 from fedforget.engines.flower import messages
-from fedforget.engines.flower.fleet import NO_NODE
+from fedforget.engines.flower.fleet import NO_NODE, FlowerFleet
 from fedforget.engines.flower.post import FAILED, FORGED, LATE, LOST, OFFLINE, SEAL, sealed_reply
+from fedforget.errors import ConfigError
 from fedforget.queue import Queue
 from fedforget.request import Request
 from fedforget.server.aggregate import MISSHAPEN, REASONS
+from fedforget.service import Service, found
+from fedforget.settings import Settings
 from tests.deadly import deadly_at
+from tests.engines.in_process import InProcessGrid
 from tests.engines.test_contract import assert_same
 from tests.engines.worlds import USERS, OnFlower, Simulated, node_of
 
@@ -85,6 +90,64 @@ def test_a_lost_answer_leaves_nothing_behind(world, reference):
     without_bad_in_round_2(reference)
     assert reasons(world) == {LATE}
     assert_same(world, reference)
+
+
+@pytest.mark.parametrize("log", [ff.Log(), ff.Log("float32")], ids=["lengths", "float32"])
+def test_a_lost_answer_leaves_nothing_behind_even_if_an_erasure_is_missed_too(log, tmp_path):
+    """The device does round 2 in vain, is away for an erasure that branches off later, and then comes back."""
+    world, reference = OnFlower(tmp_path / "flower", log=log), Simulated(tmp_path / "reference", log=log)
+
+    def lose(message: Message, deliver: Deliver) -> list[Message]:
+        deliver(message)
+        return []
+
+    faulty_in_round_2(world, lose, rounds=2)
+    without_bad_in_round_2(reference, rounds=2)
+    for each in (world, reference):
+        each.disconnect(BAD)
+        each.train(5)
+        leaver = next(user for user in USERS if each.history.first_round_of([user]) in (3, 4, 5))
+        assert node_of(leaver) != BAD
+        each.forget([leaver], ff.FRU())
+        each.disconnect()
+        each.train(8)
+    assert_same(world, reference)
+    world.close()
+    reference.close()
+
+
+def test_while_nobody_is_connected_no_round_is_wasted(world):
+    world.service.fleet.post.patience = 30.0
+    world.disconnect(101, 102, 103)
+    back = threading.Timer(0.5, world.disconnect)
+    back.start()
+    world.train(2)
+    assert [len(world.history.record(round_).failures) for round_ in (1, 2)] == [0, 0]
+
+
+def test_a_federation_that_nobody_has_joined_does_not_train(tmp_path):
+    found(tmp_path / "run", Settings(ff.MF(dim=8), engine="flower"), [1, 2, 3])
+    grid = InProcessGrid({})
+    service = Service(tmp_path / "run", lambda settings, registry: FlowerFleet(grid, settings, registry, 1.0))
+    with pytest.raises(ConfigError, match="Nobody is registered"):
+        service.serve(3)
+    assert service.rounds == 0
+    service.close()
+
+
+def test_a_reply_that_cannot_be_read_costs_its_node_alone(world, monkeypatch):
+    pull = world.grid.pull_messages
+
+    def trip(message_ids):
+        replies = list(pull(message_ids))
+        if any(reply.metadata.src_node_id == BAD for reply in replies):
+            raise KeyError("arraychunk_ids")
+        return replies
+
+    monkeypatch.setattr(world.grid, "pull_messages", trip)
+    world.train(2)
+    assert {reason for round_ in (1, 2) for reason in world.history.record(round_).failures.values()} == {FAILED}
+    assert all(world.history.record(round_).participants for round_ in (1, 2))
 
 
 def test_an_answer_that_comes_after_the_round_has_closed_does_not_count(world, reference):

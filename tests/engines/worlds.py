@@ -118,7 +118,10 @@ class OnFlower:
         return invitation
 
     def _open(self) -> Service:
-        return Service(self.run, lambda settings, registry: FlowerFleet(self.grid, settings, registry, self.timeout))
+        def fleet(settings: Settings, registry: Registry) -> FlowerFleet:
+            return FlowerFleet(self.grid, settings, registry, self.timeout, patience=0)
+
+        return Service(self.run, fleet)
 
     def restart(self) -> None:
         """The server's process ends and another begins."""

@@ -31,6 +31,7 @@ from fedforget.workers import Workers
 #: Why a device has no update to send.
 DIVERGED = "training diverged on the device"
 CHANGED = "its interactions are not those of its log"
+REASONS = (DIVERGED, CHANGED)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ nothing behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ UNUSABLE = "its device cannot read or write its file"
 NO_PAST = "its device has no past round to go through again"
 NO_UPDATES = "its device keeps no whole updates"
 DIFFERENT = "its terms are not those of the others on its device"
+REASONS = (DAMAGED, UNUSABLE, NO_PAST, NO_UPDATES, DIFFERENT)
 
 #: What the users of an order are asked to do, once their devices are where the order says they are.
 Ask = Callable[[Devices, Terms, Sequence[UserId]], Answers]
@@ -120,10 +121,10 @@ class Host:
         if not (self.folder / _safe(federation)).is_dir():
             return False
         with self._files(federation) as files:
-            users = [user for key in files.users() if (user := user_of(files, key)) is not None and str(user) == name]
-            for user in users:
-                Member(files, user).wipe()
-        return bool(users)
+            members = [member for member in _readable(files) if str(member.user) == name]
+            for member in members:
+                member.wipe()
+        return bool(members)
 
     def _carry_out(self, order: Order, ask: Ask) -> Answers:
         with self._files(order.federation) as files:
@@ -156,6 +157,8 @@ class Host:
                 refused[user] = error.reason
             except RunError as error:
                 refused[user] = DAMAGED if isinstance(error, DamagedError) else UNUSABLE
+            except (ConfigError, ValueError, KeyError, TypeError):  # what it holds cannot be understood
+                refused[user] = DAMAGED
         return members, refused
 
     def _bring(self, member: Member, order: Order, since: int, served: int) -> None:
@@ -166,7 +169,7 @@ class Host:
         names = [name for name, _ in order.lineage]
         in_service = order.lineage[: names.index(order.in_service) + 1]
         for lineage, counted in dict.fromkeys(((in_service, served), (order.lineage, since))):
-            until = member.follow(lineage)
+            until = member.follow(lineage, counted)
             if until is not None:
                 self._settle_private(member, lineage[-1][0], until)
                 member.followed(lineage[-1][0])
@@ -250,6 +253,14 @@ def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order)
         place = places.get(member.key)
         if place is not None and pending.sound[place]:
             member.keep_pending(order.trajectory, order.round, pending.to_bytes(place))
+
+
+def _readable(files: UserFiles) -> Iterator[Member]:
+    for key in files.users():
+        with suppress(DamagedError):
+            user = user_of(files, key)
+            if user is not None:
+                yield Member(files, user)
 
 
 def _safe(federation: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
 
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
@@ -27,6 +28,7 @@ GONE = ".gone"
 STRANGER = "it is not enrolled on this device"
 OUTDATED = "its device has had a newer order"
 UNKNOWN_PAST = "its device is on a trajectory that the server does not know"
+REASONS = (STRANGER, OUTDATED, UNKNOWN_PAST)
 
 
 class Member:
@@ -85,11 +87,11 @@ class Member:
         """This user's log on a trajectory."""
         return SqliteStore(self.files.folder, self.files.federation, trajectory, [self.key], self.files)
 
-    def follow(self, lineage: Lineage) -> int | None:
+    def follow(self, lineage: Lineage, counted: int) -> int | None:
         """Be on the last trajectory of a lineage; the round up to which it is as before if it is new here, else None.
 
-        A device that has missed some of the trajectories between keeps what all of them have kept. One that is new
-        counts once it was ``followed``.
+        A device that has missed some of the trajectories between keeps what all of them have kept, and nothing after
+        the last round that ``counted``. One that is new counts once it was ``followed``.
         """
         names = [name for name, _ in lineage]
         held = [name for name in self._held() if name in names]
@@ -98,7 +100,7 @@ class Member:
         newest = max(held, key=names.index)
         if newest == names[-1]:
             return None
-        until = min(after for _, after in lineage[names.index(newest) + 1 :])
+        until = min(counted, *(after for _, after in lineage[names.index(newest) + 1 :]))
         self.store(names[-1]).begin_as(self.store(newest), until)
         return until
 
@@ -127,7 +129,10 @@ class Member:
         self.files.delete(self.key, [later])
         query = "SELECT body FROM pending WHERE trajectory = ? AND round = ?"
         found = self.files.query(self.key, query, trajectory, round_)
-        return Pending.from_bytes(round_, self.key, found[0][0]) if found else None
+        try:
+            return Pending.from_bytes(round_, self.key, found[0][0]) if found else None
+        except (SafetensorError, KeyError) as error:
+            raise DamagedError(self.files.path(self.key), error) from error
 
     def settled(self, trajectory: str) -> None:
         """Nothing waits any more."""

@@ -20,6 +20,7 @@ from fedforget.replay import Factors
 
 OTHER_MODEL = "its device was sent another model than it agreed to"
 TOO_LONG = "its device was asked to train for longer than it agreed to"
+REASONS = (OTHER_MODEL, TOO_LONG)
 
 #: The item table and the other public tensors, as they arrive.
 Parameters = tuple[Array, Array]

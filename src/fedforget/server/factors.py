@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.numpy import load_file, save
 
 from fedforget.errors import RunError
-from fedforget.files import make_folder, write_file
+from fedforget.files import link_file, make_folder, write_file
 from fedforget.replay import Factors
 
 
@@ -38,6 +38,15 @@ class FactorsFolder:
                 f"The factors {self._path(round_)} are damaged: {error}.",
                 "Remove the file: devices that still wait for it keep their round without an entry in the log.",
             ) from error
+
+    def hand_over(self, other: FactorsFolder, until: int) -> None:
+        """Let another trajectory have the factors up to a round: some devices may still wait for them."""
+        if self.folder is None or other.folder is None or not self.folder.is_dir():
+            return
+        make_folder(other.folder)
+        for path in self.folder.glob("*.safetensors"):
+            if int(path.stem) <= until:
+                link_file(path, other.folder / path.name)
 
     def _path(self, round_: int) -> Path:
         assert self.folder is not None

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +58,11 @@ class Registry:
         """Let a node, known by its public key, speak for some users who have no other."""
         key = bare_key(key)
         users = list(users)
+        if len({type(user) for user in (*users, *self.users()[:1])}) > 1:
+            raise ConfigError(
+                f"Ids of two kinds: {', '.join(repr(user) for user in users[:5])}.",
+                "In one federation all users have whole numbers, or all have names.",
+            )
         if gone := self.leaving(users):
             raise ConfigError(
                 f"User {gone[0]!r} was forgotten, and its device has not confirmed yet that it keeps nothing.",
@@ -99,8 +103,8 @@ class Registry:
 
     def nodes_of(self, users: Sequence[UserId]) -> Mapping[UserId, int]:
         """The node that speaks for each of these users, as far as there is one."""
-        asked = "WHERE user IN (SELECT value FROM json_each(?))"
-        return {user: int(node) for user, node in self._db.execute(f"{NODES} {asked}", (json.dumps(list(users)),))}
+        found = ((user, self._db.execute(f"{NODES} WHERE user = ?", (user,)).fetchone()) for user in users)
+        return {user: int(row[1]) for user, row in found if row is not None}
 
     def next_number(self) -> int:
         """A number for an order, above all before it, also after a backup was put back or the clock was."""

@@ -25,6 +25,7 @@ from fedforget.models.parameters import Array
 NO_ENTRY = "its log has no entry for this round"
 FULL = "its log was full when this round came"
 DAMAGED = "its log entry for this round is damaged"
+REASONS = (NO_ENTRY, FULL, DAMAGED)
 
 
 class DeviceLog:

@@ -134,15 +134,17 @@ class SqliteStore:
     def begin_as(self, other: SqliteStore, until: int) -> None:
         """Let these users' trajectory in the same files begin as another one up to a round."""
         exact = other.exact(until)
-        copy = "INSERT INTO entry SELECT ?, round, body FROM entry WHERE trajectory = ? AND round <= ?"
+        copy = "INSERT INTO {0} SELECT ?, round, body FROM {0} WHERE trajectory = ? AND round <= ?"
+        here = (self.trajectory, other.trajectory, until)
         for key in self._users():
             self.forget(key)
-            self.files.change(key, [(copy, (self.trajectory, other.trajectory, until))])
+            self.files.change(key, [(copy.format(table), here) for table in ("entry", "pending")])
         self.set_exact(exact)
 
     def forget(self, key: int) -> None:
         """Give up a user's trajectory."""
-        self.files.delete(key, [(f"DELETE FROM {table} WHERE trajectory = ?", (self.trajectory,)) for table in TABLES])
+        gone = [(f"DELETE FROM {table} WHERE trajectory = ?", (self.trajectory,)) for table in (*TABLES, "pending")]
+        self.files.delete(key, gone)
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
         """For every round with entries, the oldest first: whose they are, and how many bytes each has."""

@@ -15,7 +15,7 @@ from fedforget.errors import FedForgetError
 #: The head of the .npy files that ``pack`` writes, and no other: numpy's own reader evaluates what it is given.
 HEAD = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '([<>|][a-zA-Z]\d+)', 'fortran_order': False, "
-    rb"'shape': \(((?:\d{1,18},? ?)*)\), \} *\n",
+    rb"'shape': \(((?:\d{1,18}(?:, \d{1,18})*,?)?)\), \} *\n",
     re.DOTALL,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from flwr.serverapp import Grid
 from fedforget.engines.flower import messages
 from fedforget.engines.flower.arrays import MessageError
 from fedforget.engines.flower.post import Post, Replies
+from fedforget.evaluation import Ranking
+from fedforget.evaluation.report import FULL, SAMPLED
 from fedforget.models import Public
 from fedforget.orders import Order
 from fedforget.randomness import UserId
@@ -25,16 +28,17 @@ from fedforget.settings import Settings
 from fedforget.updates import Answers, Updates
 
 NO_NODE = "no device is registered for it"
-SAMPLED, FULL = ("hr", "ndcg"), ("hr", "ndcg", "recall")
 
 
 class FlowerFleet:
     """The devices of a federation, each node asked with one message for all of its users."""
 
-    def __init__(self, grid: Grid, settings: Settings, registry: Registry, timeout: float) -> None:
+    def __init__(
+        self, grid: Grid, settings: Settings, registry: Registry, timeout: float, patience: float = math.inf
+    ) -> None:
         self.settings = settings
         self.registry = registry
-        self.post = Post(grid, timeout)
+        self.post = Post(grid, timeout, patience=patience)
 
     def clients(self, history: History, in_service: History) -> Clients:
         """The devices on the trajectory of a history, while that of another (or the same) is in service."""
@@ -57,7 +61,7 @@ class FlowerFleet:
         means = (totals / max(count, 1)).tolist()
         sampled, full = means[: len(SAMPLED)], means[len(SAMPLED) :]
         return Measured(
-            10, count, dict(zip(SAMPLED, sampled, strict=True)), dict(zip(FULL, full, strict=True)), failures
+            Ranking().k, count, dict(zip(SAMPLED, sampled, strict=True)), dict(zip(FULL, full, strict=True)), failures
         )
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
@@ -143,6 +147,7 @@ class FlowerClients:
         fleet, model = self.fleet, self.fleet.settings.model
         orders = fleet.orders(self.history, self.in_service, round_, users)
         contents = {node: messages.pack_order(order, task, public) for node, order in orders.items()}
+        fleet.post.wait_for_any(contents)
         replies = fleet.post.send(kind, contents, str(round_))
         failures = fleet.failures(users, orders, replies)
         parts = []

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fedforget.device import devices, host, member, terms
+from fedforget.device.log import device_log
+from fedforget.device.terms import Parameters
 from fedforget.engines.flower.arrays import MessageError, pack, unpack
 from fedforget.models import Public
-from fedforget.models.parameters import Array
 from fedforget.orders import Order
 from fedforget.randomness import UserId
 from fedforget.replay import Factors, Replay
@@ -30,9 +32,10 @@ MEASURE, WIPE = "evaluate.model", "query.wipe"
 
 NOT_ASKED = "its device spoke for a user that is not its own"
 SILENT = "its device said nothing of it"
-LONGEST_REASON = 200
-
-Parts = tuple[Array, Array]
+#: The reasons that a device may give: nothing that one has written itself goes into a history, a receipt or a log.
+KNOWN = frozenset({*host.REASONS, *member.REASONS, *terms.REASONS, *devices.REASONS, *device_log.REASONS})
+UNKNOWN = "its device gave a reason that is not known here"
+LONGEST_VALUE = 200
 
 
 def pack_order(order: Order, task: Mapping[str, Any], public: Public | None = None) -> RecordDict:
@@ -100,7 +103,7 @@ def _factors(content: RecordDict, trajectory: str, round_: int) -> Factors:
     return Factors(items, dense)
 
 
-def unpack_public(content: RecordDict) -> Parts:
+def unpack_public(content: RecordDict) -> Parameters:
     """The item table and the other tensors of a message; whether they fit the model is for the device to say."""
     record = _arrays(content, "public")
     return unpack(record, "items", np.float32, 2), unpack(record, "dense", np.float32, 1)
@@ -162,7 +165,7 @@ def unpack_answers(content: RecordDict, asked: Sequence[UserId], dim: int, dense
     reasons = _list(record, "reasons", str)
     if not set(asked).issuperset([*users, *failed]) or len(reasons) != len(failed):
         raise MessageError(NOT_ASKED)
-    failures = {user: _readable(reason) for user, reason in zip(failed, reasons, strict=True)}
+    failures = {user: reason if reason in KNOWN else UNKNOWN for user, reason in zip(failed, reasons, strict=True)}
     failures |= {user: SILENT for user in asked if user not in users and user not in failures}
     past = None
     if stored:
@@ -172,11 +175,6 @@ def unpack_answers(content: RecordDict, asked: Sequence[UserId], dim: int, dense
     if not 0 <= seconds < math.inf:
         raise MessageError(f"its seconds is {seconds}")
     return Answers(updates, failures, past, seconds)
-
-
-def _readable(reason: str) -> str:
-    """A reason that a device gave, as it may stand in a history and on a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in reason[:LONGEST_REASON])
 
 
 def _unpack_updates(
@@ -216,14 +214,14 @@ def _arrays(content: RecordDict, name: str) -> ArrayRecord:
 def _value(record: ConfigRecord, name: str, kind: type) -> Any:
     value = record.get(name)
     if type(value) is not kind:
-        raise MessageError(f"its {name} is {value!r}"[:LONGEST_REASON])
+        raise MessageError(f"its {name} is {value!r}"[:LONGEST_VALUE])
     return value
 
 
 def _list(record: ConfigRecord, name: str, kind: type) -> list[Any]:
     values = record.get(name)
     if not isinstance(values, list) or any(type(value) is not kind for value in values):
-        raise MessageError(f"its {name} is {values!r}"[:LONGEST_REASON])
+        raise MessageError(f"its {name} is {values!r}"[:LONGEST_VALUE])
     return values
 
 

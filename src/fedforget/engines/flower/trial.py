@@ -95,12 +95,13 @@ class Trial:
         return request
 
     def _enrol(self, train: Interactions, test: Interactions) -> None:
+        if (self.run / "registry.sqlite").exists():  # it has begun: who has no file has left
+            return
         for name, users in self.hosted.items():
             host = Host(self.state(name))
-            if (self.state(name) / self.invitation.terms.federation).exists():
-                continue
             for user in users:
-                host.enrol(self.invitation.terms, user, **self.invitation.parts(train, test, user))
+                if not self.file(user).exists():
+                    host.enrol(self.invitation.terms, user, **self.invitation.parts(train, test, user))
 
     def _connect(self) -> None:
         """Start the nodes and register whom each speaks for: those of its users who have not left."""
