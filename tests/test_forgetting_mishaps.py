@@ -14,7 +14,7 @@ from fedforget.server.history import RoundRecord
 from tests.small_federations import DATA, assert_same_state, build, first_in, trained
 
 
-@pytest.mark.parametrize("place", ["_write_receipts", "_clear"])
+@pytest.mark.parametrize("place", ["write_receipts", "_clear"])
 def test_an_error_after_the_commit_leaves_a_federation_that_can_go_on(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
