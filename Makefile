@@ -5,24 +5,27 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install quickstart test test-fast lint check clean
+.PHONY: install quickstart test test-network test-fast lint check clean
 
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,flower]'
 	touch $@
 
 quickstart: install
 	$(BIN)/fedforget quickstart
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not network_faults"
+
+test-network: install
+	$(BIN)/python -m pytest -m network_faults
 
 test-fast: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not network_faults"
 
 lint: install
 	$(BIN)/ruff check .
