@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedforget.cli import show
-from fedforget.errors import ConfigError, FedForgetError, RunError
+from fedforget.errors import FedForgetError, RunError
 from fedforget.queue import Queue
 from fedforget.randomness import UserId
 from fedforget.request import Request, checked_users
@@ -40,8 +40,10 @@ def looked_at(run: Path) -> Service:
 
 def typed(given: str, known: Sequence[UserId]) -> UserId:
     """An id typed in a shell, as those that are known already have it: a number where they are numbers."""
-    if given in known or not (given.isascii() and given.isdecimal() and str(int(given)) == given):
+    if given in known or not (given.isascii() and given.removeprefix("-").isdecimal()):
         return given
+    if not known:  # the first of a federation: 007 is a name
+        return int(given) if str(int(given)) == given else given
     return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
 
 
@@ -61,11 +63,7 @@ def queue(
 ) -> None:
     """Let a request wait for the server, and, if so wanted, wait until it is carried out."""
     leavers = checked_users(users, service.members)
-    if not service.settings.log.whole_updates and method.needs_whole_updates():
-        raise ConfigError(
-            f"{method.name} needs whole updates, but the devices of this run log lengths only.",
-            "Use FRU with --calibration device.",
-        )
+    service.estimate(leavers, method)  # refuses at once what the server would refuse later
     request = Request.new(leavers, method.settings(), Quorum(require or 0.0).share)
     Queue(run).add(request)
     if not as_json:

@@ -12,6 +12,7 @@ from fedforget.attacks import Attack
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
+from fedforget.cli.requests import typed
 from fedforget.data import NAMES, Interactions, load
 from fedforget.device.compute import Compute
 from fedforget.device.log.settings import STORES, Log
@@ -21,7 +22,6 @@ from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
 from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.federation import Federation
-from fedforget.randomness import UserId
 from fedforget.reopening import load_parts, members_only
 from fedforget.server.rounds import Protocol
 
@@ -149,7 +149,7 @@ def recommend(
 ) -> None:
     """Recommend items that a user has not touched yet."""
     fed, _ = opened(run, folder, Compute())
-    wanted = user_id(fed.train, user)
+    wanted = typed(user, fed.members)
     best = fed.recommend(wanted, k)
     if as_json:
         show.print_json({"user": wanted, "items": [{"item": item, "score": score} for item, score in best]})
@@ -161,12 +161,6 @@ def recommend(
     for rank, (item, score) in enumerate(best, 1):
         table.add_row(str(rank), str(item), f"{score:.3f}")
     show.out.print(table)
-
-
-def user_id(data: Interactions, given: str) -> UserId:
-    """An id typed in a shell as the data has it: a number where its ids are numbers."""
-    numbers = data.user_ids.dtype.kind == "i"
-    return int(given) if numbers and given.isascii() and given.removeprefix("-").isdecimal() else given
 
 
 def opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
