@@ -12,7 +12,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,compare]'
 	touch $@
 
 quickstart: install

@@ -24,6 +24,8 @@ from fedforget.randomness import UserId, user_key
 from fedforget.replay import Factors, Replay
 from fedforget.server.aggregate import aggregate
 from fedforget.server.clients import Clients
+from fedforget.server.optimiser import SGD
+from fedforget.server.state import ServerState
 from fedforget.updates import Answers, Updates
 from tests.small_federations import (
     DATA,
@@ -150,7 +152,7 @@ class Again(ff.Method):
 
     name: ClassVar[str] = "again"
 
-    def step(self, past: ff.PastRound) -> tuple[Public, Answers]:
+    def step(self, past: ff.PastRound) -> tuple[ServerState, Answers]:
         how = Replay(past.epochs, self.items, parts=None)
         return past.take(past.clients.replay(past.round, past.public, past.users, how))
 
@@ -369,7 +371,7 @@ def test_the_logged_updates_of_a_round_add_up_to_the_step_between_its_snapshots(
         before, after = fed.history.snapshot(round_ - 1), fed.history.snapshot(round_)
         answers = reader.recall(round_, fed.cohort(round_), DATA.n_items)
         assert list(answers.updates.users) == fed.cohort(round_)
-        stepped = aggregate(answers.updates, before).apply(before)
+        stepped = SGD().apply(ServerState(before), aggregate(answers.updates, before)).public
         np.testing.assert_allclose(stepped.items, after.items, rtol=0, atol=2e-6)
         np.testing.assert_allclose(stepped.dense, after.dense, rtol=0, atol=2e-6)
         assert not np.array_equal(before.items, after.items)

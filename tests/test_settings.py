@@ -16,17 +16,19 @@ from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS, STORE
 from fedforget.device.sampling import KINDS, Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, RunError
-from fedforget.models import MF, NCF, LightGCN
-from fedforget.models.recommender import LOSSES
+from fedforget.models import IALS, MF, NCF, LightGCN
 from fedforget.server.aggregate import RULES
 from fedforget.server.rounds import Protocol
 from fedforget.settings import Settings, first_difference, read_config
 
 SIZES = st.integers(1, 300)
 SHARES = st.floats(0, 1, exclude_min=True, exclude_max=True)
-BASE = {"dim": SIZES, "init_std": SHARES, "negatives": SIZES, "loss": st.sampled_from(LOSSES)}
+BASE = {"dim": SIZES, "init_std": SHARES, "negatives": SIZES, "loss": st.sampled_from(MF.losses)}
 MODELS = (
-    st.builds(MF, **BASE) | st.builds(LightGCN, **BASE) | st.builds(NCF, **BASE, hidden=st.tuples(SIZES, SIZES, SIZES))
+    st.builds(MF, **BASE)
+    | st.builds(LightGCN, **BASE)
+    | st.builds(NCF, **BASE, hidden=st.tuples(SIZES, SIZES, SIZES))
+    | st.builds(IALS, dim=SIZES, init_std=SHARES, alpha=SHARES, reg=SHARES)
 )
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(

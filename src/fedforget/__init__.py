@@ -3,10 +3,10 @@
 import fedforget as ff
 
 train, test = ff.load("ml-100k").split(test=0.2, seed=0)
-fed = ff.Federation(train, model=ff.LightGCN(), seed=0, path="runs/a")
-fed.fit(rounds=200)
+fed = ff.Federation(train, seed=0, path="runs/a")  # Fed-iALS; or model=ff.LightGCN(), ff.NCF(), ff.MF()
+fed.fit(rounds=100)
 print(fed.evaluate(test))
-receipt = fed.forget([17, 23], method=ff.FRU())
+receipt = fed.forget([17, 23])
 print(receipt)
 print(fed.recommend(user=5, k=10))
 """
@@ -20,7 +20,8 @@ from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, DataError, FedForgetError, RunError
 from fedforget.evaluation import Evaluation, Ranking
 from fedforget.federation import Federation
-from fedforget.models import MF, NCF, LightGCN, LocalModel, Public, Recommender
+from fedforget.models import IALS, MF, NCF, LightGCN, LocalModel, Public, Recommender
+from fedforget.server.optimiser import SGD, Adagrad, Adam, Optimiser, Yogi
 from fedforget.server.rounds import Protocol
 from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, PastRound, Retrain
 from fedforget.server.unlearning.estimate import Estimate
@@ -29,8 +30,12 @@ from fedforget.version import __version__
 
 __all__ = [
     "FRU",
+    "IALS",
     "MF",
     "NCF",
+    "SGD",
+    "Adagrad",
+    "Adam",
     "Attack",
     "Compute",
     "ConfigError",
@@ -47,6 +52,7 @@ __all__ = [
     "LocalTraining",
     "Log",
     "Method",
+    "Optimiser",
     "PastRound",
     "Protocol",
     "Public",
@@ -56,6 +62,7 @@ __all__ = [
     "Retrain",
     "RunError",
     "Sampler",
+    "Yogi",
     "__version__",
     "load",
     "synthetic",

@@ -15,7 +15,7 @@ import numpy as np
 from fedforget import randomness
 from fedforget.compiled import exact
 from fedforget.errors import ConfigError
-from fedforget.models import Public
+from fedforget.models import Layout, Public
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId, user_key
 from fedforget.replay import Factors, Replay
@@ -63,21 +63,25 @@ def _plain(user: UserId) -> UserId:
 
 
 class Poisoned:
-    """Clients of whom some send poison. What a device logs is its own business: the poison is on the way out."""
+    """Clients of whom some send poison. What a device logs is its own business: the poison is on the way out.
 
-    def __init__(self, clients: Clients, attack: Attack, seed: int) -> None:
+    ``layout`` says which tensors a client sends beside item rows.
+    """
+
+    def __init__(self, clients: Clients, attack: Attack, seed: int, layout: Layout) -> None:
         self.clients = clients
+        self.layout = layout
         self.attack = attack
         self.seed = seed
         self._malicious = set(attack.users)
 
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         """Let these users train, and poison what malicious ones send."""
-        return self._poison(round_, public, self.clients.train(round_, public, users, epochs))
+        return self._poison(round_, self.clients.train(round_, public, users, epochs))
 
     def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
         """Let these users replay a round, and poison what malicious ones send."""
-        return self._poison(round_, public, self.clients.replay(round_, public, users, how))
+        return self._poison(round_, self.clients.replay(round_, public, users, how))
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Pass it on."""
@@ -87,7 +91,7 @@ class Poisoned:
         """Pass it on."""
         return self.clients.recall(round_, users, n_items)
 
-    def _poison(self, round_: int, public: Public, answers: Answers) -> Answers:
+    def _poison(self, round_: int, answers: Answers) -> Answers:
         honest = answers.updates
         malicious = np.array([user in self._malicious for user in honest.users], bool)
         if not malicious.any():
@@ -95,7 +99,7 @@ class Poisoned:
         rows, dense = honest.rows.copy(), honest.dense.copy()
         keys = np.array([user_key(user) for user in honest.users], np.uint64)
         _poison_clients(
-            np.flatnonzero(malicious), honest.ptr, rows.reshape(-1), honest.rows.shape[1], dense, public.layout.bounds,
+            np.flatnonzero(malicious), honest.ptr, rows.reshape(-1), honest.rows.shape[1], dense, self.layout.bounds,
             randomness.priorities(self.seed, randomness.ATTACK, round_, keys), self.attack.gamma,
         )  # fmt: skip
         poisoned = Updates(honest.users, honest.ptr, honest.items, rows, dense, honest.sizes, honest.losses)

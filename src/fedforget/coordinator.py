@@ -14,8 +14,9 @@ from fedforget.run import Run
 from fedforget.server.clients import Clients
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
-from fedforget.server.rounds import run_rounds
-from fedforget.server.unlearning import FRU, Method
+from fedforget.server.rounds import Aggregator, run_rounds
+from fedforget.server.state import ServerState
+from fedforget.server.unlearning import Method, default_method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.settings import Settings
@@ -27,10 +28,10 @@ OnRound = Callable[[RoundRecord], None]
 class Coordinator(ABC):
     """Trains and forgets, round by round, and keeps the run; a subclass knows the devices.
 
-    ``public`` are the public parameters after ``rounds`` rounds.
+    ``state`` is the server's state after ``rounds`` rounds, ``public`` the public parameters in it.
     """
 
-    public: Public
+    state: ServerState
     rounds: int
 
     def __init__(self, run: Run) -> None:
@@ -72,6 +73,11 @@ class Coordinator(ABC):
         """Return the devices to the state after a round."""
 
     @property
+    def public(self) -> Public:
+        """The public parameters as they are now."""
+        return self.state.public
+
+    @property
     def settings(self) -> Settings:
         """Everything that decides the result."""
         return self._run.settings
@@ -85,6 +91,10 @@ class Coordinator(ABC):
     def history(self) -> History:
         """What the server remembers: rounds, who took part, receipts."""
         return self._run.current.history
+
+    def aggregator(self, users: int) -> Aggregator:
+        """How this federation combines and applies updates when it has so many users."""
+        return Aggregator(self.settings.protocol, self.model, users)
 
     def cohort(self, round_: int) -> list[UserId]:
         """The users who took part in a round."""
@@ -102,13 +112,14 @@ class Coordinator(ABC):
 
         The model stays in service until the new one is complete; a run in a folder that is killed in between goes on
         when the same request is made again. Devices that do not answer are left out, unless more than ``require``
-        allows are missing: then everything stays as it was.
+        allows are missing: then everything stays as it was. Without a ``method`` it is what suits the model (see
+        ``default_method``).
         """
-        return self._forget(users, method or FRU(), require, on_round)
+        return self._forget(users, method or default_method(self.model), require, on_round)
 
     def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
         """What forgetting these users would take, without doing any of it."""
-        return Erasure(self, self._run, users, method or FRU()).estimate()
+        return Erasure(self, self._run, users, method or default_method(self.model)).estimate()
 
     @property
     def waiting(self) -> Request | None:
@@ -156,8 +167,8 @@ class Coordinator(ABC):
     ) -> None:
         """Train until ``rounds`` rounds are done in all, or for ``more`` rounds."""
 
-        def after_round(record: RoundRecord, public: Public) -> None:
-            self.public, self.rounds = public, record.round
+        def after_round(record: RoundRecord, state: ServerState) -> None:
+            self.state, self.rounds = state, record.round
             self._run.current.note(record)
             on_round(record)
 
@@ -166,11 +177,11 @@ class Coordinator(ABC):
             self._make_sound()
             run_rounds(
                 self.rounds + more if more is not None else rounds or 0,
-                self.public,
+                self.state,
                 self.history,
                 self.clients(),
                 Roster(self.members, self.settings.joins),
-                self.settings.protocol,
+                self.aggregator(len(self.members)),
                 epochs=self.settings.training.epochs,
                 seed=self.settings.seed,
                 on_round=after_round,
@@ -181,8 +192,10 @@ class Coordinator(ABC):
         """Find the round to go on from and load its public parameters, writing nothing."""
         self.rounds = self._run.current.last_sound_round()
         begun = self.history.last_round >= 0
-        self.public = (
-            self.history.snapshot(self.rounds) if begun else self.model.init_public(self.n_items, self.settings.seed)
+        self.state = (
+            self.history.state(self.rounds)
+            if begun
+            else ServerState(self.model.init_public(self.n_items, self.settings.seed))
         )
 
     def _make_sound(self) -> None:
@@ -193,7 +206,7 @@ class Coordinator(ABC):
             self._roll_back(self.rounds)
             self._tidy = False
         if not self._tidy:
-            current.tidy_up(self.rounds, self.public)
+            current.tidy_up(self.rounds, self.state)
             self.history.enrol(self.members)
             self._tidy = True
 

@@ -19,8 +19,9 @@ from fedforget.device.training import LocalTraining
 from fedforget.engines.simulation import Offline, Simulation
 from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
-from fedforget.models import Recommender
+from fedforget.models import IALS, Recommender
 from fedforget.models.parameters import Array
+from fedforget.presets import recipe
 from fedforget.randomness import UserId
 from fedforget.reopening import load_parts, members_only
 from fedforget.run import Run
@@ -37,7 +38,8 @@ class Federation(Coordinator):
 
     With a ``path`` the run lives in that folder and survives its process: building it again with the same settings,
     or ``Federation.open(path)``, goes on after the last finished round. ``public`` are the public parameters after
-    ``rounds`` rounds. ``offline`` may say whose device is out of reach in which round, to see what happens then.
+    ``rounds`` rounds. The ``preset`` says how the model is trained (see ``presets``) where ``sampler``, ``training`` or
+    ``protocol`` do not. ``offline`` may say whose device is out of reach in which round, to see what happens then.
     """
 
     devices: Devices
@@ -45,8 +47,9 @@ class Federation(Coordinator):
     def __init__(
         self,
         train: Interactions,
-        model: Recommender,
+        model: Recommender | None = None,
         *,
+        preset: str = "default",
         seed: int = 0,
         path: str | Path | None = None,
         sampler: Sampler | None = None,
@@ -70,11 +73,13 @@ class Federation(Coordinator):
         forgotten = set(train.user_ids.tolist()).difference(self.train.user_ids.tolist())
         joins = {user: round_ for user, round_ in (joins or {}).items() if user not in forgotten}
         attack = None if attack is None else attack.without(forgotten)
+        model = model or IALS()
+        usual = recipe(preset, model)
         settings = Settings(
             model,
-            sampler or Sampler(),
-            training or LocalTraining(),
-            protocol or Protocol(),
+            sampler or usual.sampler,
+            training or usual.training,
+            protocol or usual.protocol,
             seed,
             {"digest": self.train.digest, **(source or {})},
             joins,
@@ -215,21 +220,17 @@ class Federation(Coordinator):
         """How these devices are reached: in this process, and poisoned if there is an attack."""
         clients = Simulation(devices, self.offline)
         attack = self.settings.attack
-        return clients if attack is None else Poisoned(clients, attack, self.settings.seed)
+        return clients if attack is None else Poisoned(clients, attack, self.settings.seed, self.model.update_layout)
 
     def scores(self, user: UserId) -> Array:
         """The scores of all items for a user, in the order of ``train.item_ids``."""
-        own = self.train.items_of(self.train.user_index(user))
-        return self.model.score(self.devices.private(user), self.public, own)
+        return self.devices.scorer(self.public)(self.train.user_index(user))
 
     def evaluate(self, test: Interactions, ranking: Ranking | None = None) -> Evaluation:
         """Rank each user's test items, in both protocols; of users who were forgotten nothing is ranked."""
-        users = self.train.user_ids.tolist()
-        if test.n_users > len(users):
-            test = test.only(users)
-        return evaluate(
-            lambda place: self.scores(users[place]), self.train, test, ranking or Ranking(), self.devices.workers
-        )
+        if test.n_users > self.train.n_users:
+            test = test.only(self.members)
+        return evaluate(self.devices.scorer(self.public), self.train, test, ranking or Ranking(), self.devices.workers)
 
     def recommend(self, user: UserId, k: int = 10) -> list[tuple[UserId, float]]:
         """The k best items that the user has not interacted with, best first, each with its score."""

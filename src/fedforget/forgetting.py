@@ -17,7 +17,7 @@ from fedforget.run import Run
 from fedforget.server.clients import Clients
 from fedforget.server.history import RoundRecord
 from fedforget.server.roster import Roster
-from fedforget.server.rounds import run_rounds
+from fedforget.server.rounds import Aggregator, run_rounds
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate, estimate
 from fedforget.server.unlearning.receipt import Receipt
@@ -44,6 +44,12 @@ class Erasure:
             raise ConfigError(
                 f"{method.name} needs whole updates, but the devices of this run log lengths only.",
                 "Use FRU(calibration='device'), or train with Log('float32') from the start.",
+            )
+        model = coordinator.model
+        if method.shortens_training() and model.closed_form:
+            raise ConfigError(
+                f"{method.name} makes local training shorter, but {model.name} has no epochs: one computation a round.",
+                "Use Retrain(), which is as short for such a model.",
             )
         history = run.current.history
         self.last = max(history.last_round, 0)
@@ -110,7 +116,7 @@ class Erasure:
             warnings.simplefilter("ignore", RunWarning)  # a kill in the middle is what resuming is for
             done = new.last_sound_round()
         clients = self.coordinator.branch(new, self.users, self.start, done)
-        new.tidy_up(done, new.history.snapshot(done))
+        new.tidy_up(done, new.history.state(done))
         earlier = sum(new.history.record(round_).seconds for round_ in range(self.start + 1, done + 1))
         return clients, earlier
 
@@ -124,9 +130,12 @@ class Erasure:
 
         settings = self.coordinator.settings
         return replay(
-            self.method, set(self.users), self.run.current.history, new.history, clients, settings.protocol,
+            self.method, set(self.users), self.run.current.history, new.history, clients, self._aggregator(),
             start=self.start, first=self.first, epochs=settings.training.epochs, quorum=quorum, on_round=after_round,
         )  # fmt: skip
+
+    def _aggregator(self) -> Aggregator:
+        return self.coordinator.aggregator(len(self.coordinator.members) - len(self.users))
 
     def _train_on(self, new: Trajectory, clients: Clients, tally: Tally, on_round: OnRound) -> int:
         """The ordinary rounds that the method adds at the end."""
@@ -135,18 +144,18 @@ class Erasure:
         gone = set(self.users)
         stayers = [user for user in self.coordinator.members if user not in gone]
         joins = {user: round_ for user, round_ in settings.joins.items() if user not in gone}
-        public = new.history.snapshot(new.history.last_round)
+        state = new.history.state(new.history.last_round)
 
         def after_round(record: RoundRecord, _: object) -> None:
             new.note(record)
             on_round(record)
 
         run_rounds(
-            self.last + more, public, new.history, clients, Roster(stayers, joins), settings.protocol,
+            self.last + more, state, new.history, clients, Roster(stayers, joins), self._aggregator(),
             epochs=settings.training.epochs, seed=settings.seed, on_round=after_round,
         )  # fmt: skip
         for round_ in range(self.last + 1, self.last + more + 1):
-            tally.add(new.history.record(round_), public)
+            tally.add(new.history.record(round_), state.public)
         return more
 
     def _receipt(

@@ -18,6 +18,7 @@ from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, RunError, one_of
 from fedforget.files import write_file
 from fedforget.models import MODELS, Recommender, build_model
+from fedforget.server.optimiser import SGD
 from fedforget.server.rounds import Protocol
 
 FORMAT = 2
@@ -66,7 +67,7 @@ class Settings:
             "sampler": asdict(self.sampler),
             "training": asdict(self.training),
             "log": asdict(self.log),
-            "protocol": asdict(self.protocol),
+            "protocol": self.protocol.to_dict(),
             "data": dict(self.data),
             "joins": [
                 {"user": user if isinstance(user, str) else int(user), "round": int(round_)}
@@ -102,7 +103,7 @@ class Settings:
             model=model,
             sampler=Sampler(**values["sampler"]),
             training=LocalTraining(**values["training"]),
-            protocol=Protocol(**values["protocol"]),
+            protocol=Protocol.from_dict(values["protocol"]),
             seed=values["seed"],
             data=values["data"],
             joins={entry["user"]: entry["round"] for entry in values["joins"]},
@@ -149,11 +150,19 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what may change between visits to a run: its trajectory, and where its data lies."""
+    """A configuration without what may change between visits to a run: its trajectory, and where its data lies.
+
+    Settings that runs of earlier versions do not have stand there with the value that they had in effect.
+    """
     rest = {"engine": "simulation"} | {
         name: value for name, value in values.items() if name not in ("id", "trajectory")
     }
-    return {**rest, "data": {"digest": values.get("data", {}).get("digest")}}
+    return {
+        **rest,
+        "data": {"digest": values.get("data", {}).get("digest")},
+        "training": {"refit": False} | values.get("training", {}),
+        "protocol": {"optimiser": SGD().settings()} | values.get("protocol", {}),
+    }
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:

@@ -20,11 +20,11 @@ from fedforget.device.log.codec import Codec
 from fedforget.device.log.device_log import DeviceLog
 from fedforget.errors import RunError, RunWarning
 from fedforget.files import make_folder
-from fedforget.models import Public
 from fedforget.randomness import UserId, user_key
 from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
+from fedforget.server.state import ServerState
 from fedforget.settings import Settings
 
 
@@ -49,7 +49,7 @@ class Trajectory:
         history = History(folder, model.dense_layout, settings.protocol.snapshot_every)
         if settings.engine != "simulation":
             return cls(folder, history, None)
-        codec = Codec(settings.log, settings.id, model.dense_layout, model.dim, model.private_layout.size)
+        codec = Codec(settings.log, settings.id, model.update_layout, model.dim, model.private_layout.size)
         return cls(folder, history, DeviceLog(settings.log, codec, _store(folder, settings), seed=settings.seed))
 
     @property
@@ -114,11 +114,11 @@ class Trajectory:
         """The last round of the devices' log, as far as it is known here."""
         return max(self.history.last_round, 0) if self.log is None else self.log.last_round()
 
-    def tidy_up(self, round_: int, public: Public) -> None:
+    def tidy_up(self, round_: int, state: ServerState) -> None:
         """Let history, snapshots and metrics hold the rounds up to this one, and nothing that a crash left behind."""
         self.history.forget_after(round_)
         if self.history.last_round < 0:
-            self.history.commit(RoundRecord(0, [], None, 0.0), public)
+            self.history.commit(RoundRecord(0, [], None, 0.0), state)
         self.metrics.drop_after(round_)
         known = {line["round"] for line in self.metrics.read() if "loss" in line}
         for missing in range(1, round_ + 1):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from fedforget.device.objective import objective
 from fedforget.errors import ConfigError
-from fedforget.models import MF, MODELS, NCF, LightGCN, LocalModel, Recommender, build_model
-from fedforget.models.recommender import LOSSES
+from fedforget.models import IALS, MF, MODELS, NCF, LightGCN, LocalModel, Recommender, build_model
 
 CLIENTS, ROWS = 3, 7
-SMALL = [MF(dim=4), LightGCN(dim=4), NCF(dim=4, hidden=(6, 5, 3))]
+TRAINED = [MF(dim=4), LightGCN(dim=4), NCF(dim=4, hidden=(6, 5, 3))]
+SMALL = [*TRAINED, IALS(dim=4, reg=0.5)]
 every_model = pytest.mark.parametrize("model", SMALL, ids=lambda model: model.name)
+every_trained_model = pytest.mark.parametrize("model", TRAINED, ids=lambda model: model.name)
 
 
 def parameters(model: Recommender, seed: int = 0, clients: int = CLIENTS) -> list[torch.Tensor]:
@@ -75,8 +76,8 @@ def test_a_client_does_not_see_the_others_in_the_stack(model):
         assert torch.allclose(logits[one], together[one], rtol=1e-12)
 
 
-@every_model
-@pytest.mark.parametrize("loss", LOSSES)
+@every_trained_model
+@pytest.mark.parametrize("loss", MF.losses)
 def test_gradients_of_the_objective_are_its_finite_differences(model, loss):
     model = replace(model, loss=loss)
     parts = [part.requires_grad_() for part in parameters(model, seed=5) if part.numel()]
@@ -91,7 +92,7 @@ def test_gradients_of_the_objective_are_its_finite_differences(model, loss):
     assert torch.autograd.gradcheck(losses, parts, eps=1e-6, atol=1e-7, rtol=1e-5)
 
 
-@every_model
+@every_trained_model
 def test_the_objectives_are_cross_entropy_with_own_and_bpr(model):
     local = local_model(model)
     left, right = positions(), positions().flip(1)
@@ -120,7 +121,7 @@ def test_public_parameters_start_from_the_seed_with_the_spread_asked_for(model):
     assert public.dense.size == 0 or not np.array_equal(other.dense, public.dense)
 
 
-@every_model
+@every_trained_model
 def test_private_parameters_start_from_seed_and_user_key_alone(model):
     model = replace(model, init_std=0.3)
     keys = np.arange(5, 3005, dtype=np.uint64)
@@ -150,7 +151,7 @@ def test_scores_are_the_logits_one_by_one(model):
     assert np.ptp(scores) > 1e-4
 
 
-@every_model
+@every_trained_model
 def test_a_device_scores_on_its_compact_table_as_on_the_whole_one(model):
     public = model.init_public(20, seed=0)
     private = model.init_private(np.array([9], np.uint64), seed=0)[0]
@@ -162,7 +163,7 @@ def test_a_device_scores_on_its_compact_table_as_on_the_whole_one(model):
     assert np.allclose(compact, model.score(private, public, np.array([2, 5, 11], np.int32))[used], atol=1e-7)
 
 
-@every_model
+@every_trained_model
 def test_settings_round_trip_through_the_name(model):
     changed = replace(model, dim=3, init_std=0.25, negatives=7, loss="bpr")
     for original in (model, changed, type(model)()):
@@ -171,7 +172,7 @@ def test_settings_round_trip_through_the_name(model):
         assert all(isinstance(value, int | float | str | list) for value in settings.values())
 
 
-@every_model
+@every_trained_model
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("dim", 0), ("dim", -3), ("negatives", 0), ("init_std", 0.0), ("init_std", float("nan")), ("loss", "hinge")],
@@ -267,3 +268,66 @@ def test_ncf_starts_as_torch_linear_layers_do():
         assert bound <= 1 / np.sqrt(fan_in)
         assert abs(drawn.mean()) < 5 * bound / np.sqrt(3 * drawn.size)
     assert abs(named["mlp.1.weight"].std() - 1 / np.sqrt(3 * 64)) < 0.003
+
+
+# Fed-iALS
+
+
+def fitted_the_long_way(model: IALS, items: np.ndarray, own: list[int]) -> np.ndarray:
+    """The minimum of the weighted squared error, solved in float64 from one equation an item."""
+    alpha = model.alpha * np.sqrt(len(items) / len(own))
+    confidence = np.where(np.isin(np.arange(len(items)), own), 1 + alpha, 1.0)
+    wanted = np.isin(np.arange(len(items)), own).astype(float)
+    root = np.sqrt(confidence)[:, None]
+    equations = np.concatenate([root * items, np.sqrt(model.reg) * np.eye(model.dim)])
+    return np.linalg.lstsq(equations, np.concatenate([root[:, 0] * wanted, np.zeros(model.dim)]), rcond=None)[0]
+
+
+@given(st.integers(0, 2**32), st.sets(st.integers(0, 29), min_size=1, max_size=20), st.floats(0.1, 50))
+def test_ials_scores_with_the_vector_that_minimises_the_weighted_squared_error(seed, own, reg):
+    model = IALS(dim=5, reg=reg)
+    public = model.init_public(30, seed)
+    user = fitted_the_long_way(model, public.items.astype(np.float64), sorted(own))
+    scores = model.score(np.empty(0, np.float32), public, np.array(sorted(own), np.int32))
+    np.testing.assert_allclose(scores, public.items @ user, rtol=1e-3, atol=1e-5)
+
+
+def test_ials_moves_the_item_table_along_the_gradient_of_the_loss_of_all_users():
+    """direction(), fed with what every user contributes, against finite differences of the loss written out."""
+    model = IALS(dim=3, reg=0.7)
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(8, 3))
+    histories = [[0, 1, 2], [1, 5], [3, 4, 5, 7]]
+    users = [fitted_the_long_way(model, table, own) for own in histories]
+
+    def loss(items: np.ndarray) -> float:
+        total = model.reg * (items**2).sum()
+        for own, user in zip(histories, users, strict=True):
+            alpha = model.alpha * np.sqrt(len(items) / len(own))
+            wanted = np.isin(np.arange(len(items)), own).astype(float)
+            total += ((1 + alpha * wanted) * (wanted - items @ user) ** 2).sum()
+        return total / len(users)
+
+    rows, gram = np.zeros((8, 3), np.float32), np.zeros((3, 3))
+    for own, user in zip(histories, users, strict=True):
+        alpha = model.alpha * np.sqrt(8 / len(own))
+        rows[own] += np.outer(1 + alpha - alpha * (table[own] @ user), user).astype(np.float32) / len(users)
+        gram += np.outer(user, user) / len(users)
+    public = replace(model.init_public(8, 0), items=table.astype(np.float32))
+    lower = gram[np.tril_indices(3)].astype(np.float32)
+    direction, dense = model.direction(public, rows, lower, users=len(users))
+    assert dense.size == 0
+    for item, place in np.ndindex(8, 3):
+        shift = np.zeros((8, 3))
+        shift[item, place] = 1e-5
+        gradient = (loss(table + shift) - loss(table - shift)) / 2e-5
+        assert direction[item, place] == pytest.approx(-gradient / 2, rel=1e-3, abs=1e-5)
+
+
+def test_ials_keeps_nothing_private_and_refuses_what_it_has_no_use_for():
+    model = IALS(dim=4)
+    assert model.init_private(np.arange(5, dtype=np.uint64), seed=0).shape == (5, 0)
+    assert build_model(**model.settings()) == model
+    for setting, value in (("negatives", 1), ("loss", "bce"), ("alpha", 0.0), ("reg", float("nan")), ("dim", 0)):
+        with pytest.raises(ConfigError, match=f"{setting}.*{value}"):
+            replace(model, **{setting: value})

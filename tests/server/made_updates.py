@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from fedforget.models import Layout, Public
+from fedforget.models import MF, Layout, Public
+from fedforget.server.rounds import Aggregator, Protocol
 from fedforget.updates import Updates
 
 N_ITEMS, DIM, DENSE = 6, 2, 3
@@ -17,6 +18,17 @@ def public_part(fill: float = 0.0) -> Public:
     return Public(
         np.full((N_ITEMS, DIM), fill, np.float32), np.full(DENSE, fill, np.float32), Layout({"mlp": (DENSE,)})
     )
+
+
+class Made(MF):
+    """A model of the shape of ``public_part``."""
+
+    def dense_shapes(self):
+        return {"mlp": (DENSE,)}
+
+
+def aggregator(protocol: Protocol | None = None, users: int = 4) -> Aggregator:
+    return Aggregator(protocol or Protocol(), Made(dim=DIM), users)
 
 
 def updates_of(

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from fedforget.errors import ConfigError
 from fedforget.server.aggregate import RULES, aggregate, screen
+from fedforget.server.optimiser import SGD
+from fedforget.server.state import ServerState
 from fedforget.updates import Updates
 from tests.server.made_updates import DENSE, DIM, N_ITEMS, any_updates, public_part, updates_of
 
@@ -46,6 +48,16 @@ def test_touched_is_the_mean_over_those_who_touched_the_row(updates):
 
 
 @given(any_updates())
+def test_root_is_the_sum_over_the_root_of_those_who_touched_the_row(updates):
+    tables, touched = as_dense(updates)
+    step = aggregate(updates, public_part(), "root")
+    for item in range(N_ITEMS):
+        mine = tables[touched[:, item], item]
+        assert np.allclose(step.items[item], mine.sum(0) / np.sqrt(max(len(mine), 1)), atol=1e-4)
+    assert np.allclose(step.dense, updates.dense.astype(np.float64).sum(0) / np.sqrt(len(updates)), atol=1e-4)
+
+
+@given(any_updates())
 def test_weighted_counts_each_client_by_its_interactions(updates):
     shares = updates.sizes / updates.sizes.sum()
     step = aggregate(updates, public_part(), "weighted")
@@ -68,11 +80,11 @@ def test_sums_run_client_after_client_to_the_last_bit(updates, rule):
 
 
 @given(any_updates(), st.sampled_from(RULES))
-def test_a_step_adds_to_the_parameters_and_changes_nothing_passed_in(updates, rule):
+def test_plain_averaging_adds_the_step_and_changes_nothing_passed_in(updates, rule):
     public = public_part(0.5)
     before, rows = public.digest, updates.rows.copy()
     step = aggregate(updates, public, rule)
-    after = step.apply(public)
+    after = SGD().apply(ServerState(public), step).public
     assert np.array_equal(after.items, np.float32(0.5) + step.items)
     assert np.array_equal(after.dense, np.float32(0.5) + step.dense)
     assert public.digest == before
@@ -86,13 +98,13 @@ def test_an_unknown_rule_is_named_and_the_closest_one_suggested():
 
 @given(any_updates(min_clients=0))
 def test_sound_updates_pass(updates):
-    assert screen(updates, public_part()) == {}
+    assert screen(updates, public_part(), DENSE) == {}
 
 
 def test_the_largest_finite_numbers_pass():
     largest = float(np.finfo(np.float32).max)
     updates = updates_of({1: {0: [largest, -largest], 1: [largest, 1e-45]}}, [[largest, -largest, largest]])
-    assert screen(updates, public_part()) == {}
+    assert screen(updates, public_part(), DENSE) == {}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -101,34 +113,34 @@ def test_a_number_that_is_none_in_a_row_is_refused_with_the_name_of_its_user(val
     updates = updates_of(SOUND)
     updates.rows[place] = value
     user = "ann" if place[0] < 2 else "bob"
-    assert screen(updates, public_part()) == {user: "the update holds NaN or infinity"}
+    assert screen(updates, public_part(), DENSE) == {user: "the update holds NaN or infinity"}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_none_in_the_other_tensors_is_refused(value):
     updates = updates_of(SOUND)
     updates.dense[2, 1] = value
-    assert screen(updates, public_part()) == {"cid": "the update holds NaN or infinity"}
+    assert screen(updates, public_part(), DENSE) == {"cid": "the update holds NaN or infinity"}
 
 
 @pytest.mark.parametrize("item", [-1, N_ITEMS, 2**31 - 1, -(2**31)])
 def test_an_item_that_does_not_exist_is_refused(item):
     updates = updates_of(SOUND)
     updates.items[1] = item
-    assert screen(updates, public_part()) == {"ann": "the update names an item that does not exist"}
+    assert screen(updates, public_part(), DENSE) == {"ann": "the update names an item that does not exist"}
 
 
 def test_an_item_named_twice_is_refused_but_not_one_that_two_clients_name():
     updates = updates_of({"ann": {0: [1, 1], 1: [1, 1]}, "bob": {0: [1, 1]}, "cid": {0: [1, 1], 4: [1, 1]}})
     updates.items[4] = 0
-    assert screen(updates, public_part()) == {"cid": "the update names an item twice"}
+    assert screen(updates, public_part(), DENSE) == {"cid": "the update names an item twice"}
 
 
 def test_everyone_at_fault_is_named_with_a_reason():
     updates = updates_of({user: {0: [1, 1], 1: [1, 1]} for user in "abcd"})
     updates.items[[0, 3]] = -1, 0
     updates.rows[5] = np.nan
-    refused = screen(updates, public_part())
+    refused = screen(updates, public_part(), DENSE)
     assert list(refused) == ["a", "b", "c"]
     assert len(set(refused.values())) == 3
 
@@ -154,7 +166,7 @@ def test_everyone_at_fault_is_named_with_a_reason():
     ids=str,
 )
 def test_updates_whose_parts_do_not_fit_are_refused_whole(change):
-    refused = screen(replace(updates_of(SOUND), **change), public_part())
+    refused = screen(replace(updates_of(SOUND), **change), public_part(), DENSE)
     assert refused == dict.fromkeys(SOUND, "the update does not have the shape of the model")
 
 
@@ -168,10 +180,10 @@ def test_some_of_the_updates_are_those_of_the_users_kept(updates, data):
     assert np.array_equal(as_dense(some)[1], touched[keep])
     for part in ("dense", "sizes", "losses"):
         assert np.array_equal(getattr(some, part), getattr(updates, part)[keep])
-    assert screen(some, public_part()) == {}
+    assert screen(some, public_part(), DENSE) == {}
 
 
 @pytest.mark.parametrize("size", [0, -5, N_ITEMS + 1, 2**62])
 def test_a_number_of_interactions_that_cannot_be_is_refused(size):
     updates = updates_of({"a": {0: [1, 1]}, "b": {1: [1, 1]}}, sizes=[1, size])
-    assert screen(updates, public_part()) == {"b": "the number of interactions it reports cannot be"}
+    assert screen(updates, public_part(), DENSE) == {"b": "the number of interactions it reports cannot be"}

@@ -13,8 +13,15 @@ import pytest
 from fedforget.errors import RunError
 from fedforget.models import Layout, Public
 from fedforget.server.history import History, RoundRecord
+from fedforget.server.state import ServerState
 
 LAYOUT = Layout({"mlp.weight": (2, 2), "mlp.bias": (1,)})
+
+
+def state_after(round_: int) -> ServerState:
+    """What a server with an optimiser has after a round."""
+    public = public_after(round_)
+    return ServerState(public, {"steps": np.array([round_], np.float32), "first.items": public.items * 2})
 
 
 def public_after(round_: int) -> Public:
@@ -29,7 +36,7 @@ def record_of(round_: int) -> RoundRecord:
 
 def commit(history: History, *rounds: int) -> None:
     for round_ in rounds:
-        history.commit(record_of(round_), public_after(round_))
+        history.commit(record_of(round_), state_after(round_))
 
 
 def snapshot_file(folder: Path, round_: int) -> Path:
@@ -80,7 +87,7 @@ def test_what_is_committed_comes_back(history):
 
 
 def test_a_round_in_which_nobody_took_part_has_no_loss(history):
-    history.commit(RoundRecord(0, [], None, 0.0), public_after(0))
+    history.commit(RoundRecord(0, [], None, 0.0), state_after(0))
     assert history.record(0) == RoundRecord(0, [], None, 0.0, {})
 
 
@@ -132,7 +139,7 @@ def test_forgetting_drops_the_rounds_after_one_and_they_can_be_made_anew(history
             "000000.safetensors",
             "000001.safetensors",
         ]
-    history.commit(RoundRecord(2, ["new"], 0.1, 1.0), public_after(77))
+    history.commit(RoundRecord(2, ["new"], 0.1, 1.0), state_after(77))
     assert history.snapshot(2).digest == public_after(77).digest
     assert history.record(2) == RoundRecord(2, ["new"], 0.1, 1.0, {})
     assert history.snapshot(1).digest == public_after(1).digest

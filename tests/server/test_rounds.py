@@ -11,10 +11,12 @@ import pytest
 from fedforget.errors import ConfigError
 from fedforget.models import Public
 from fedforget.server.history import History, RoundRecord
+from fedforget.server.optimiser import Adam
 from fedforget.server.roster import Roster
-from fedforget.server.rounds import Protocol, accepted, run_round, run_rounds
+from fedforget.server.rounds import Protocol, run_round, run_rounds
+from fedforget.server.state import ServerState
 from fedforget.updates import Answers, Updates
-from tests.server.made_updates import DENSE, public_part, updates_of
+from tests.server.made_updates import DENSE, aggregator, public_part, updates_of
 
 USERS = ["ann", "bob", "cid", "dee"]
 EVERYONE = Protocol(fraction=1.0)
@@ -41,14 +43,18 @@ def ones(users: list) -> Updates:
 
 
 def run(answer, protocol=EVERYONE, public=None) -> tuple[Public, RoundRecord]:
-    return run_round(4, public or public_part(), FakeClients(answer), USERS, protocol, epochs=3)
+    state, record = run_round(
+        4, ServerState(public or public_part()), FakeClients(answer), USERS, aggregator(protocol), epochs=3
+    )
+    return state.public, record
 
 
 def test_a_round_asks_its_cohort_and_adds_the_mean_of_what_comes_back():
     clients = FakeClients(lambda users: Answers(ones(users)))
     before = public_part(0.25)
     cohort = ["bob", "dee"]
-    public, record = run_round(4, before, clients, cohort, EVERYONE, epochs=3)
+    state, record = run_round(4, ServerState(before), clients, cohort, aggregator(EVERYONE), epochs=3)
+    public = state.public
     assert [(round_, users, epochs) for round_, _, users, epochs in clients.asked] == [(4, cohort, 3)]
     assert clients.asked[0][1] is before
     assert public.items[0].tolist() == [1.25, 1.25]
@@ -132,35 +138,36 @@ def test_updates_whose_parts_do_not_fit_leave_the_model_as_it_was(change):
 
 
 def test_an_empty_cohort_has_a_round_without_anyone():
-    public, record = run_round(
-        1, public_part(), FakeClients(lambda users: Answers(ones(users))), [], EVERYONE, epochs=1
-    )
-    assert public.digest == public_part().digest
+    clients = FakeClients(lambda users: Answers(ones(users)))
+    state, record = run_round(1, ServerState(public_part()), clients, [], aggregator(EVERYONE), epochs=1)
+    assert state.public.digest == public_part().digest
     assert (record.participants, record.loss) == ([], None)
 
 
 def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_told():
-    public = public_part()
-    history = History(None, public.layout)
-    history.commit(RoundRecord(0, [], None, 0.0), public)
+    state = ServerState(public_part())
+    history = History(None, state.public.layout)
+    history.commit(RoundRecord(0, [], None, 0.0), state)
     told = []
 
-    def go_on(until: int, public: Public) -> Public:
+    def go_on(until: int, state: ServerState) -> ServerState:
         return run_rounds(
             until,
-            public,
+            state,
             history,
             FakeClients(lambda users: Answers(ones(users))),
             Roster(USERS),
-            EVERYONE,
+            aggregator(EVERYONE),
             epochs=1,
             seed=0,
-            on_round=lambda record, public: told.append((record.round, history.last_round, float(public.items[0, 0]))),
+            on_round=lambda record, state: told.append(
+                (record.round, history.last_round, float(state.public.items[0, 0]))
+            ),
         )
 
-    public = go_on(2, public)
-    public = go_on(2, public)
-    public = go_on(3, public)
+    state = go_on(2, state)
+    state = go_on(2, state)
+    state = go_on(3, state)
     assert told == [(1, 1, 1.0), (2, 2, 2.0), (3, 3, 3.0)]
     assert [float(history.snapshot(round_).items[0, 0]) for round_ in range(4)] == [0, 1, 2, 3]
     assert history.record(3).participants == USERS
@@ -168,12 +175,12 @@ def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_tol
 
 
 def test_the_cohort_of_a_round_is_drawn_from_the_roster_unless_it_is_named():
-    public = public_part()
-    history = History(None, public.layout)
-    history.commit(RoundRecord(0, [], None, 0.0), public)
+    state = ServerState(public_part())
+    history = History(None, state.public.layout)
+    history.commit(RoundRecord(0, [], None, 0.0), state)
     clients, roster = FakeClients(lambda users: Answers(ones(users))), Roster(USERS)
     run_rounds(
-        3, public, history, clients, roster, Protocol(0.5), epochs=3, seed=7, on_round=lambda *_: None,
+        3, state, history, clients, roster, aggregator(Protocol(0.5)), epochs=3, seed=7, on_round=lambda *_: None,
         cohorts={2: ["cid"]},
     )  # fmt: skip
     drawn = {round_: roster.cohort(round_, 0.5, 7) for round_ in (1, 3)}
@@ -200,8 +207,23 @@ def test_a_protocol_refuses_settings_that_make_no_sense(setting, value):
 
 def test_updates_of_users_who_were_not_asked_do_not_count():
     asked = updates_of({"a": {0: [2, 2]}, "b": {1: [2, 2]}, "stranger": {2: [2, 2]}})
-    answers = accepted(
+    answers = aggregator().accepted(
         Answers(asked, {"stranger": "odd", "b": "said no as well", "c": "time-out"}), public_part(), ["a", "b", "c"]
     )
     assert list(answers.updates.users) == ["a", "b"]
     assert answers.failures == {"c": "time-out"}
+
+
+def test_the_optimisers_state_goes_from_round_to_round_and_a_round_without_updates_leaves_it():
+    combine = aggregator(Protocol(1.0, optimiser=Adam(lr=0.5)))
+    state = ServerState(public_part())
+    for round_ in (1, 2):
+        clients = FakeClients(lambda users: Answers(ones(users)))
+        state, _ = run_round(round_, state, clients, USERS, combine, epochs=1)
+        assert state.moments["steps"].tolist() == [round_]
+    assert state.public.items[0].tolist() == pytest.approx(
+        [1.0, 1.0]
+    )  # two steps of lr each: the updates are all alike
+    assert (state.public.items[1:] == 0).all()
+    after, _ = run_round(3, state, FakeClients(lambda users: Answers(ones([]))), USERS, combine, epochs=1)
+    assert after.checksum == state.checksum

@@ -1,4 +1,4 @@
-"""``fedforget bench``: measurements of speed, of forgetting and of memory."""
+"""``fedforget bench``: measurements of speed, of accuracy, of forgetting and of memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedforget.benchmarks import memory as memory_bench
 from fedforget.benchmarks.engine import bench_engine
 from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.cli import show
+from fedforget.cli.bench_accuracy import accuracy
 from fedforget.cli.data import AsJson, Folder
 from fedforget.cli.flower import refuse_without_flower
 from fedforget.cli.models import named_models
@@ -24,7 +25,8 @@ from fedforget.models import MODELS
 
 QUICK_ROUNDS = 20
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios in one run; forgetting; and memory.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios in one run; accuracy; forgetting; and memory.")
+app.command()(accuracy)
 
 
 @app.command()

@@ -19,10 +19,9 @@ from fedforget.cli.requests import looked_at, split_ids, typed
 from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.device.log.settings import Log
-from fedforget.device.sampling import Sampler
-from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.invitation import NAME
+from fedforget.presets import ROUNDS
 from fedforget.server.registry import Registry
 from fedforget.server.rounds import Protocol
 from fedforget.service import found
@@ -45,17 +44,21 @@ def refuse_without_flower() -> None:
 def found_command(
     run: Run,
     items: Annotated[Path, typer.Option(help="A file with the ids of all items that can be recommended, one a line.")],
-    model: opt.ModelName = "lightgcn",
+    model: opt.ModelName = "ials",
     seed: opt.Seed = 0,
-    fraction: opt.Fraction = Protocol.fraction,
-    aggregation: opt.Aggregation = Protocol.aggregation,
+    preset: opt.Preset = "default",
+    fraction: opt.Fraction = None,
+    aggregation: opt.Aggregation = None,
+    optimiser: opt.ServerOptimiser = None,
+    server_lr: opt.ServerRate = None,
     snapshot_every: opt.SnapshotEvery = Protocol.snapshot_every,
-    sampler: opt.SamplerKind = Sampler.kind,
-    r: opt.PoolShare = Sampler.R,
-    beta: opt.Beta = Sampler.beta,
-    epochs: opt.Epochs = LocalTraining.epochs,
-    batch: opt.Batch = LocalTraining.batch,
-    lr: opt.LearningRate = LocalTraining.lr,
+    sampler: opt.SamplerKind = None,
+    r: opt.PoolShare = None,
+    beta: opt.Beta = None,
+    epochs: opt.Epochs = None,
+    batch: opt.Batch = None,
+    lr: opt.LearningRate = None,
+    refit: opt.Refit = None,
     dim: opt.Dim = None,
     init_std: opt.InitStd = None,
     loss: opt.Loss = None,
@@ -67,11 +70,17 @@ def found_command(
     when_full: opt.WhenFull = Log.when_full,
 ) -> None:
     """On the server: begin a federation in a run folder, and write the invitation for those who join."""
+    built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
+    chosen = opt.recipe_with(
+        preset, built, ROUNDS, optimiser, server_lr, fraction=fraction, aggregation=aggregation,
+        snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs, batch=batch, lr=lr,
+        refit=refit,
+    )  # fmt: skip
     settings = Settings(
-        opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives),
-        Sampler(sampler, r, beta),
-        LocalTraining(epochs, batch, lr),
-        Protocol(fraction, aggregation, snapshot_every),
+        built,
+        chosen.sampler,
+        chosen.training,
+        chosen.protocol,
         seed,
         log=Log(log_encoding, log_selection, alpha, quota, when_full),
         engine="flower",

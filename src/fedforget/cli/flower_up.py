@@ -13,10 +13,8 @@ from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, 
 from fedforget.cli.requests import split_ids, typed
 from fedforget.data import Interactions, load
 from fedforget.device.log.settings import Log
-from fedforget.device.training import LocalTraining
 from fedforget.models import build_model
-from fedforget.server.rounds import Protocol
-from fedforget.server.unlearning import FRU
+from fedforget.server.unlearning import default_method
 from fedforget.settings import Settings
 
 
@@ -29,10 +27,10 @@ def up(
     ),
     rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = 3,
     forget: Annotated[str | None, typer.Option(help="Then forget these users, and train one round more.")] = None,
-    model: opt.ModelName = "lightgcn",
+    model: opt.ModelName = "ials",
     seed: opt.Seed = 0,
     fraction: opt.Fraction = 0.5,
-    epochs: opt.Epochs = LocalTraining.epochs,
+    epochs: opt.Epochs = None,
     timeout: Annotated[float, typer.Option(help="After so many seconds a round closes with whoever answered.")] = 120.0,
     log_encoding: opt.LogEncoding = Log.encoding,
     folder: Folder = None,
@@ -48,10 +46,11 @@ def up(
 
     everything = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = _few(everything, users).split(0.2, seed)
+    built = build_model(model)
+    chosen = opt.recipe_with("default", built, rounds, None, None, fraction=fraction, epochs=epochs)
     settings = Settings(
-        build_model(model), training=LocalTraining(epochs), protocol=Protocol(fraction), seed=seed,
-        log=Log(log_encoding), engine="flower",
-    )  # fmt: skip
+        built, chosen.sampler, chosen.training, chosen.protocol, seed, log=Log(log_encoding), engine="flower"
+    )
     leavers = [typed(given, train_part.user_ids.tolist()) for given in split_ids(forget or "")]
     show.notes.print(f"Starting a network of {devices} nodes for {train_part.n_users} users in {out} …")
     with Trial(out, settings, train_part, test_part, devices) as trial:
@@ -59,7 +58,7 @@ def up(
         show.notes.print(f"  fedforget forget {trial.run} --users {train_part.user_ids[0]}", soft_wrap=True)
         trial.serve(rounds, timeout, evaluate_every=rounds, tell=_tell)
         if leavers:
-            request = trial.forget(leavers, FRU())
+            request = trial.forget(leavers, default_method(built))
             trial.serve(rounds + 1, timeout, evaluate_every=rounds + 1, tell=_tell)
             show.out.print(f"The salt of request {request.id} is {request.salt}.", soft_wrap=True)
     show.out.print(f"Everything is down. Next: fedforget flower status {trial.run}", soft_wrap=True)

@@ -19,7 +19,7 @@ from fedforget.errors import ConfigError, FedForgetError, RunError, one_of
 from fedforget.randomness import UserId
 from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES
 from fedforget.request import Request
-from fedforget.server.unlearning import METHODS, Method, build_method
+from fedforget.server.unlearning import METHODS, Method, build_method, default_method
 from fedforget.server.unlearning.calibrate import GRANULARITIES
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.service import Service
@@ -39,7 +39,12 @@ def forget(
     users: Annotated[str | None, typer.Option(help="The ids of users to forget, separated by commas.")] = None,
     users_file: Annotated[Path | None, typer.Option(help="A file with the ids of users to forget, one a line.")] = None,
     malicious: Annotated[bool, typer.Option("--malicious", help="Forget the malicious users of the run.")] = False,
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}; fru if not given.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(METHODS)}; if not given, what suits the model: retrain for ials, else fru."
+        ),
+    ] = None,
     speedup: Annotated[float | None, typer.Option(help="fru: λ, the share of the local epochs; else 0.1.")] = None,
     calibration: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(CALIBRATIONS)}; else device.")] = None,
     granularity: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(GRANULARITIES)}; else row.")] = None,
@@ -76,7 +81,7 @@ def forget(
     }  # fmt: skip
     how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
-    chosen = _method(how)
+    asked = _method(how)
     fed = looked_at(run) if on_network(run) else opened(run, folder, Compute(workers=workers))[0]
     if abandon:
         _abandon(fed, run, as_json)
@@ -87,7 +92,7 @@ def forget(
         request = _interrupted(fed, run)
         leavers, chosen = list(request.users), build_method(**request.method)
     else:
-        leavers = _leavers(fed, who)
+        leavers, chosen = _leavers(fed, who), asked or default_method(fed.model)
     if dry_run:
         _estimate(fed, run, leavers, chosen, as_json)
     elif isinstance(fed, Service):
@@ -115,8 +120,10 @@ def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
         raise ConfigError("The request names nobody.", "Give --users 17,23, --users-file FILE or --malicious.")
 
 
-def _method(how: Given) -> Method:
-    """The method that was asked for, with the settings that were given."""
+def _method(how: Given) -> Method | None:
+    """The method that was asked for, with the settings that were given; None if nothing was said."""
+    if all(value is None for value in how.values()):
+        return None
     name = how["--method"] or "fru"
     if name not in METHODS:
         raise one_of("method", name, list(METHODS))

@@ -16,12 +16,12 @@ from fedforget.cli.requests import typed
 from fedforget.data import NAMES, Interactions, load
 from fedforget.device.compute import Compute
 from fedforget.device.log.settings import STORES, Log
-from fedforget.device.sampling import Sampler
-from fedforget.device.training import TRAINERS, LocalTraining
+from fedforget.device.training import TRAINERS
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
 from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.federation import Federation
+from fedforget.presets import ROUNDS
 from fedforget.reopening import load_parts, members_only
 from fedforget.server.rounds import Protocol
 
@@ -36,19 +36,23 @@ def train(
     data: Annotated[
         str | None, typer.Argument(help=f"{', '.join(NAMES)}, or the path of a file; not needed to go on with a run.")
     ] = None,
-    model: opt.ModelName = "lightgcn",
-    rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = 200,
+    model: opt.ModelName = "ials",
+    rounds: Annotated[int, typer.Option(help="Train until so many rounds are done in all.")] = ROUNDS,
     seed: opt.Seed = 0,
     test: opt.TestShare = 0.2,
-    fraction: opt.Fraction = Protocol.fraction,
-    aggregation: opt.Aggregation = Protocol.aggregation,
+    preset: opt.Preset = "default",
+    fraction: opt.Fraction = None,
+    aggregation: opt.Aggregation = None,
+    optimiser: opt.ServerOptimiser = None,
+    server_lr: opt.ServerRate = None,
     snapshot_every: opt.SnapshotEvery = Protocol.snapshot_every,
-    sampler: opt.SamplerKind = Sampler.kind,
-    r: opt.PoolShare = Sampler.R,
-    beta: opt.Beta = Sampler.beta,
-    epochs: opt.Epochs = LocalTraining.epochs,
-    batch: opt.Batch = LocalTraining.batch,
-    lr: opt.LearningRate = LocalTraining.lr,
+    sampler: opt.SamplerKind = None,
+    r: opt.PoolShare = None,
+    beta: opt.Beta = None,
+    epochs: opt.Epochs = None,
+    batch: opt.Batch = None,
+    lr: opt.LearningRate = None,
+    refit: opt.Refit = None,
     dim: opt.Dim = None,
     init_std: opt.InitStd = None,
     loss: opt.Loss = None,
@@ -85,14 +89,20 @@ def train(
         options = file_options(user_column, item_column, separator)
         train_part, test_part = load(data, folder=folder, **options).split(test, seed)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
+        built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
+        chosen = opt.recipe_with(
+            preset, built, rounds, optimiser, server_lr, fraction=fraction, aggregation=aggregation,
+            snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs, batch=batch, lr=lr,
+            refit=refit,
+        )  # fmt: skip
         fed = Federation(
             train_part,
-            opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives),
+            built,
             seed=seed,
             path=out,
-            sampler=Sampler(sampler, r, beta),
-            training=LocalTraining(epochs, batch, lr),
-            protocol=Protocol(fraction, aggregation, snapshot_every),
+            sampler=chosen.sampler,
+            training=chosen.training,
+            protocol=chosen.protocol,
             log=Log(log_encoding, log_selection, alpha, quota, when_full, log_store),
             attack=_attack(train_part, out, malicious, gamma, seed),
             compute=compute,

@@ -27,7 +27,7 @@ class CompiledTrainer:
 
     def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
-        out = Trained.empty(plan, public, private)
+        out = Trained.empty(plan, self.model, private)
         lr, batch = self.training.lr, self.training.batch
         data = (plan.item_ptr, plan.items, plan.positives, plan.sample_ptr, plan.left)
 

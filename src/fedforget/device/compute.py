@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedforget.device.closed_form import CompiledClosedForm, PlainClosedForm
 from fedforget.device.compiled_trainer import CompiledTrainer
 from fedforget.device.training import TRAINERS, LocalTraining, Trainer
 from fedforget.errors import ConfigError, one_of
-from fedforget.models import Recommender
+from fedforget.models import IALS, Recommender
 from fedforget.workers import Workers
 
 
@@ -28,6 +29,8 @@ class Compute:
         if self.trainer not in TRAINERS:
             raise one_of("trainer", self.trainer, TRAINERS)
         _check_device(self.device)
+        if isinstance(model, IALS):
+            return self._closed_form(model, workers)
         if self.trainer == "plain":
             from fedforget.device.plain_trainer import PlainTrainer
 
@@ -42,6 +45,14 @@ class Compute:
         from fedforget.device.stacked_trainer import StackedTrainer
 
         return StackedTrainer(model, training, workers, self.device)
+
+    def _closed_form(self, model: IALS, workers: Workers) -> Trainer:
+        if self.trainer == "stacked" or self.device != "cpu":
+            raise ConfigError(
+                f"{model.name} cannot use trainer {self.trainer!r} on {self.device!r}.",
+                "It has one short computation a round: use trainer 'auto' on 'cpu'.",
+            )
+        return PlainClosedForm(model) if self.trainer == "plain" else CompiledClosedForm(model, workers)
 
 
 def _check_device(name: str) -> None:

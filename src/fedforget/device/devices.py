@@ -20,13 +20,15 @@ from fedforget.device.log.entries import Entries
 from fedforget.device.pending import Pending
 from fedforget.device.plan import Plan, draw_plan, redraw_plan
 from fedforget.device.sampling import Sampler
+from fedforget.device.scoring import PlaceScorer, scorer
 from fedforget.device.training import LocalTraining, Trained
 from fedforget.models import Public, Recommender
+from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, fit_users
 from fedforget.models.parameters import Array
 from fedforget.randomness import UserId
 from fedforget.replay import Factors, Replay
 from fedforget.updates import Answers, Updates
-from fedforget.workers import Workers
+from fedforget.workers import Places, Workers
 
 #: Why a device has no update to send.
 DIVERGED = "training diverged on the device"
@@ -102,6 +104,10 @@ class Devices:
         devices.restore(until)
         return devices
 
+    def scorer(self, public: Public) -> PlaceScorer:
+        """The scores of all items for the user at a place."""
+        return scorer(self.model, self.training, public, self.interactions, self._private, self.seed)
+
     def private(self, user: UserId) -> Array:
         """One user's private parameters as they are now."""
         private: Array = self._private[self._place[user]]
@@ -114,6 +120,7 @@ class Devices:
         again starts from where it started before.
         """
         cohort = self._cohort(round_, users)
+        self._refit(public, cohort.places)
         plan = self._plan(round_, public, cohort.places)
         trained, seconds = self._train(plan, public, cohort, epochs)
         sound = _sound(trained)
@@ -124,6 +131,7 @@ class Devices:
         """Go through a past round again, on the new trajectory, from ``public``."""
         cohort = self._cohort(round_, users)
         past = self._remember(round_, cohort, public.items.shape[0], private=False)
+        self._refit(public, past.cohort.places)
         plan = past.plan if how.items == "logged" else self._plan(round_, public, past.cohort.places)
         trained, seconds = self._train(plan, public, past.cohort, how.epochs)
         self._stretch(trained, past.cohort, how.stretch)
@@ -132,9 +140,9 @@ class Devices:
         if how.parts is not None:
             lengths = logged_lengths(plan, past.logged, past.plan, public.items.shape[0])
             dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
-            calibrate(plan, trained, lengths, dense_lengths, public.layout, self.workers)
+            calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
             if dense_lengths is None:
-                dense_lengths = tensor_lengths(trained.dense, public.layout)
+                dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
             if plan is past.plan and sound.all() and past.logged.has(lengths, dense_lengths):
                 self.log.renew(round_, past.entries, trained.private)
             else:
@@ -150,7 +158,7 @@ class Devices:
     def settle(self, round_: int, factors: Factors) -> None:
         """Log the round whose fresh updates were sent with the stored ones, scaled as the server scaled them."""
         if self.pending is not None and self.pending.round == round_:
-            self.pending.settle(factors, self.log, self.model.dense_layout)
+            self.pending.settle(factors, self.log, self.model.update_layout)
             self.pending = None
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
@@ -192,6 +200,21 @@ class Devices:
         started = time.perf_counter()
         trained = self._trainer(plan, public, self._private[cohort.places], epochs)
         return trained, time.perf_counter() - started
+
+    def _refit(self, public: Public, places: NDArray[np.int64]) -> None:
+        """Where that is how devices train: fit the vectors of these users to the item table, in place."""
+        if not self.training.refit:
+            return
+        items = np.ascontiguousarray(public.items)
+        gram = items.T @ items
+        ptr, own = self.interactions.rows(places)
+        users = np.empty((places.size, self.model.dim), np.float32)
+
+        def run(order: Places, counter: Places) -> None:
+            fit_users(order, counter, ptr, own, items, gram, CONFIDENCE, REGULARISATION, users)
+
+        self.workers.run(run, costs=np.diff(ptr) + self.model.dim)
+        self._private[places, : self.model.dim] = users
 
     def _stretch(self, trained: Trained, cohort: _Cohort, factor: float) -> None:
         """Take the private updates so many times, in place."""

@@ -183,7 +183,7 @@ class Host:
         pending, factors = member.take_pending(trajectory, counted), order.factors.get((trajectory, counted))
         if pending is not None and factors is not None:
             member.terms.check_factors(factors)
-            pending.settle(factors, member.terms.open_log(store), member.terms.model.dense_layout)
+            pending.settle(factors, member.terms.open_log(store), member.terms.model.update_layout)
             member.settled(trajectory)
 
     def _settle_private(self, member: Member, trajectory: str, until: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedforget.data import Interactions
 from fedforget.device.devices import Devices
+from fedforget.device.scoring import PlaceScorer
 from fedforget.models import Public
-from fedforget.models.parameters import Array
 from fedforget.workers import Workers
 
 
@@ -29,7 +30,7 @@ class Look:
         """The threads of the device."""
         return self.devices.workers
 
-    def score(self, place: int) -> Array:
+    @cached_property
+    def score(self) -> PlaceScorer:
         """The scores of all items for the user at a place."""
-        user = self.train.user_ids.tolist()[place]
-        return self.devices.model.score(self.devices.private(user), self.public, self.train.items_of(place))
+        return self.devices.scorer(self.public)

@@ -23,7 +23,7 @@ class PlainTrainer:
 
     def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
-        out = Trained.empty(plan, public, private)
+        out = Trained.empty(plan, self.model, private)
         for client in range(len(plan)):
             self._train(client, plan, public, private, epochs, out)
         return out

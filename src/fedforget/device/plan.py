@@ -83,6 +83,8 @@ def draw_plan(
     workers: Workers,
 ) -> Plan:
     """Draw the negatives of a cohort. Client c's own items are ``own_items[own_ptr[c]:own_ptr[c + 1]]``."""
+    if negatives == 0:
+        return own_plan(own_ptr, own_items)
     positives = np.diff(own_ptr)
     draw_ptr = _ends(sampler.count(negatives, positives))
     walk_ptr = _ends((items.shape[0] - positives + 7) // 8)
@@ -125,6 +127,8 @@ def redraw_plan(
     A walk is sound if it has just the bits that the draw needs, and no more zeros than items outside the pool. A client
     whose walk is not gets no negatives.
     """
+    if negatives == 0:
+        return own_plan(own_ptr, own_items), np.diff(walk_ptr) == 0
     positives = np.diff(own_ptr)
     draw_ptr = _ends(sampler.count(negatives, positives))
     drawn = np.empty((2, draw_ptr[-1]), np.int32)
@@ -143,6 +147,13 @@ def redraw_plan(
     ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
     batch_keys = randomness.priorities(seed, randomness.BATCHES, round_, user_keys)
     return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept), sound
+
+
+def own_plan(own_ptr: Pointers, own_items: Items) -> Plan:
+    """The plan of a model that needs no negatives: the clients' own items, and nothing to shuffle."""
+    none, nothing = np.zeros(own_ptr.size, np.int64), np.empty(0, np.int32)
+    keys = np.zeros(own_ptr.size - 1, np.uint64)
+    return Plan(own_ptr, own_items, np.diff(own_ptr), none, nothing, nothing, keys, none)
 
 
 def _ends(counts: NDArray[np.int64]) -> Pointers:

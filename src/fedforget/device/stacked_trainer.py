@@ -39,7 +39,7 @@ class StackedTrainer:
 
     def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
-        out = Trained.empty(plan, public, private)
+        out = Trained.empty(plan, self.model, private)
         n_steps = steps(plan, epochs, self.training.batch)
         order = np.argsort(-n_steps, kind="stable")
         size = self.group if self.device == "cpu" else order.size

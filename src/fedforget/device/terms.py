@@ -52,7 +52,7 @@ class Terms:
     def open_log(self, store: LogStore) -> DeviceLog:
         """The update log of this federation in a store."""
         model = self.model
-        codec = Codec(self.log, self.federation, model.dense_layout, model.dim, model.private_layout.size)
+        codec = Codec(self.log, self.federation, model.update_layout, model.dim, model.private_layout.size)
         return DeviceLog(self.log, codec, store, seed=self.seed)
 
     def public(self, sent: Parameters) -> Public:
@@ -70,7 +70,7 @@ class Terms:
 
     def check_factors(self, factors: Factors) -> None:
         """Refuse factors that are not of this model's parts."""
-        if factors.items.shape != (self.n_items,) or factors.dense.shape != (len(self.model.dense_layout.shapes),):
+        if factors.items.shape != (self.n_items,) or factors.dense.shape != (len(self.model.update_layout.shapes),):
             raise RefusedError(OTHER_MODEL)
 
     def check_epochs(self, epochs: int) -> None:

@@ -16,17 +16,24 @@ from numpy.typing import NDArray
 from fedforget.device.plan import Plan
 from fedforget.errors import ConfigError
 from fedforget.models.parameters import Array, Public
+from fedforget.models.recommender import Recommender
 
 TRAINERS = ["auto", "compiled", "stacked", "plain"]
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How long and how fast a client trains in one round, with a fresh Adam each time."""
+    """How long and how fast a client trains in one round, with a fresh Adam each time.
+
+    With ``refit`` a client first fits its user vector to the item table as it is now, by least squares
+    (``models.least_squares``), instead of going on from the one of its last round. That is for models that score by a
+    dot product.
+    """
 
     epochs: int = 20
     batch: int = 64
     lr: float = 0.001
+    refit: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("batch", self.batch)):
@@ -46,11 +53,11 @@ class Trained:
     losses: Array
 
     @classmethod
-    def empty(cls, plan: Plan, public: Public, private: Array) -> Trained:
+    def empty(cls, plan: Plan, model: Recommender, private: Array) -> Trained:
         """Room for the results of a plan."""
         return cls(
-            np.empty((plan.items.size, public.items.shape[1]), np.float32),
-            np.empty((len(plan), public.dense.size), np.float32),
+            np.empty((plan.items.size, model.dim), np.float32),
+            np.empty((len(plan), model.update_layout.size), np.float32),
             np.empty_like(private),
             np.empty(len(plan), np.float32),
         )

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedforget.data import Interactions
 from fedforget.device.log.stats import PaperLog, log_stats
+from fedforget.device.scoring import scorer
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.experiments.outcome import Accuracy, Curve, LogSize
 from fedforget.federation import Federation
@@ -23,10 +24,9 @@ def accuracy_after(fed: Federation, round_: int, train: Interactions, test: Inte
     public = fed.history.snapshot(round_)
     initial = fed.model.init_private(train.user_keys, fed.settings.seed)
     private = fed.devices.log.private(round_, train.user_keys, initial)
-    result = evaluate(
-        lambda place: fed.model.score(private[place], public, train.items_of(place)),
-        train, test, Ranking(), fed.devices.workers,
-    )  # fmt: skip
+    settings = fed.settings
+    score = scorer(fed.model, settings.training, public, train, private, settings.seed)
+    result = evaluate(score, train, test, Ranking(), fed.devices.workers)
     return Accuracy(result.sampled, result.full)
 
 

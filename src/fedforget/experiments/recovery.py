@@ -55,12 +55,14 @@ class Recovery:
         ways: Mapping[str, Way] = WAYS,
         training: LocalTraining | None = None,
         sampler: Sampler | None = None,
+        preset: str = "default",
         compute: Compute | None = None,
         source: Mapping[str, Any] | None = None,
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}.", "Give at least 1: an attack needs a round to take part in.")
         self.ways = ways
+        self.preset = preset
         self.rounds = rounds
         self.folder = Path(folder)
         attack = Attack.by(train.user_ids.tolist(), malicious, gamma=gamma, seed=seed) if malicious else None
@@ -68,7 +70,7 @@ class Recovery:
         self.train, self.test = train.without(self.malicious), test.without(self.malicious)
         self.before = Federation(
             train, model, seed=seed, path=self.folder / "before", training=training, sampler=sampler, attack=attack,
-            log=WHOLE if needs_whole_updates(ways) else SLIM, compute=compute, source=source,
+            log=WHOLE if needs_whole_updates(ways) else SLIM, compute=compute, source=source, preset=preset,
         )  # fmt: skip
         self.slim = self.before
         self._spent: list[Federation] = []
@@ -85,7 +87,9 @@ class Recovery:
         train, test = data.split(test=0.2, seed=0)
         training = LocalTraining(epochs=2)
         with TemporaryDirectory() as folder:
-            small = Recovery(train, test, self.before.model, folder, rounds=3, ways=self.ways, training=training)
+            small = Recovery(
+                train, test, self.before.model, folder, rounds=3, ways=self.ways, training=training, preset=self.preset
+            )
             small.fit()
             for name in self.ways:
                 small.recover(name)

@@ -3,15 +3,16 @@
 from typing import Any
 
 from fedforget.errors import ConfigError, one_of
+from fedforget.models.ials import IALS
 from fedforget.models.lightgcn import LightGCN
 from fedforget.models.mf import MF
 from fedforget.models.ncf import NCF
 from fedforget.models.parameters import Layout, Public
 from fedforget.models.recommender import LocalModel, Recommender
 
-MODELS: dict[str, type[Recommender]] = {model.name: model for model in (NCF, LightGCN, MF)}
+MODELS: dict[str, type[Recommender]] = {model.name: model for model in (IALS, NCF, LightGCN, MF)}
 
-__all__ = ["MF", "MODELS", "NCF", "Layout", "LightGCN", "LocalModel", "Public", "Recommender", "build_model"]
+__all__ = ["IALS", "MF", "MODELS", "NCF", "Layout", "LightGCN", "LocalModel", "Public", "Recommender", "build_model"]
 
 
 def build_model(name: str, **settings: Any) -> Recommender:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,7 +71,7 @@ class Public:
     @property
     def checksum(self) -> str:
         """A quick check for damage. Unlike the digest it is no proof: equal parameters could be forged."""
-        return f"{_checksum(_words(self.items)) ^ _checksum(_words(self.dense)) * _ODD & _ALL:016x}"
+        return checksum_of([self.items, self.dense])
 
     @property
     def digest(self) -> str:
@@ -88,7 +88,11 @@ class Public:
     @classmethod
     def from_file(cls, path: Path, layout: Layout) -> Public:
         """Read a safetensors file written from ``to_bytes``."""
-        tensors: dict[str, Any] = load_file(path)
+        return cls.from_tensors(load_file(path), layout)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Any], layout: Layout) -> Public:
+        """Put together tensors by name, as ``named`` gives them."""
         dense = np.empty(layout.size, np.float32)
         for name in layout.shapes:
             layout.view(dense, name)[...] = tensors[name]
@@ -97,6 +101,14 @@ class Public:
 
 _ODD = 0x9E3779B97F4A7C15
 _ALL = 2**64 - 1
+
+
+def checksum_of(arrays: Sequence[Array]) -> str:
+    """A quick checksum of several arrays, which also depends on their order."""
+    total = 0
+    for place, values in enumerate(arrays):
+        total ^= _checksum(_words(values)) * pow(_ODD, place, 2**64) & _ALL
+    return f"{total:016x}"
 
 
 def _words(values: Array) -> NDArray[np.uint64]:

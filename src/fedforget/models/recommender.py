@@ -8,7 +8,7 @@ one backward pass over the sum of the clients' losses gives every client its own
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +23,8 @@ from fedforget.models.parameters import Array, Layout, Public
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOSSES = ["bce", "bpr"]
+#: Scores all items for a user with these private parameters and training items.
+Scorer = Callable[[Array, NDArray[np.int32]], Array]
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,22 @@ class Recommender(ABC):
     loss: str = "bce"
 
     name: ClassVar[str]
+    #: Whether the user's vector is computed from the item table and the user's own items, instead of trained in epochs.
+    #: Such a model has no private parameters and needs no negatives.
+    closed_form: ClassVar[bool] = False
+    losses: ClassVar[Sequence[str]] = ("bce", "bpr")
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ConfigError(f"dim is {self.dim}.", "An embedding has at least one dimension; 64 is usual.")
-        if self.negatives < 1:
+        if self.closed_form and self.negatives != 0:
+            raise ConfigError(f"negatives is {self.negatives}.", f"{self.name} learns from all items: give 0.")
+        if not self.closed_form and self.negatives < 1:
             raise ConfigError(f"negatives is {self.negatives}.", "Draw at least one negative for each positive.")
         if not 0 < self.init_std < float("inf"):
             raise ConfigError(f"init_std is {self.init_std}.", "Give a positive spread, such as 0.1.")
-        if self.loss not in LOSSES:
-            raise one_of("loss", self.loss, LOSSES)
+        if self.loss not in self.losses:
+            raise one_of("loss", self.loss, list(self.losses))
 
     @abstractmethod
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
@@ -84,6 +91,17 @@ class Recommender(ABC):
         """Private tensors. The user embedding must be there, first, with the shape of an item vector."""
         return {"user": (self.dim,)}
 
+    def update_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What a client sends beside item rows. By default the updates of the dense tensors."""
+        return self.dense_shapes()
+
+    def direction(self, public: Public, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
+        """The direction in which to move the item table and the dense tensors, from the combined updates of a cohort.
+
+        ``users`` is the number of users in the federation. By default the updates are that direction.
+        """
+        return items, dense
+
     def init_dense(self, name: str, out: Array, state: randomness.Stream) -> None:
         """Fill one dense tensor before the first round. Normal by default."""
         randomness.fill_normal(state, out.reshape(-1), self.init_std)
@@ -96,9 +114,16 @@ class Recommender(ABC):
         return Layout(self.dense_shapes())
 
     @cached_property
+    def update_layout(self) -> Layout:
+        """Where the tensors that a client sends beside item rows lie in their flat vector."""
+        return Layout(self.update_shapes())
+
+    @cached_property
     def private_layout(self) -> Layout:
         """Where the private tensors lie in their flat vector."""
         shapes = self.private_shapes()
+        if self.closed_form and not shapes:
+            return Layout({})
         if next(iter(shapes), None) != "user" or shapes["user"] != (self.dim,):
             raise ConfigError(
                 f"{type(self).__name__} declares the private tensors {shapes}.",
@@ -125,6 +150,13 @@ class Recommender(ABC):
     def local(self, private: Tensor, items: Tensor, dense: Tensor, own: Tensor) -> LocalModel:
         """Name the parts of flat, stacked parameters; views only, so gradients flow back to the stacks."""
         return LocalModel(self.private_layout.views(private), items, self.dense_layout.views(dense), own, own.sum(1))
+
+    def scorer(self, public: Public) -> Scorer:
+        """The scores of all items as a function of a user's private parameters and training items.
+
+        Whatever all users share is computed once, here.
+        """
+        return lambda private, own_items: self.score(private, public, own_items)
 
     def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
         """The scores of all items for one user whose training items are given."""

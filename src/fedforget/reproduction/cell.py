@@ -84,6 +84,11 @@ class Cell:
         way = self.treatment.resolve()
         settings: list[Any] = [
             asdict(self.setting), self.setting.build_model().settings(), asdict(self.setting.build_sampler()),
-            asdict(LocalTraining()), GAMMA, None if way.method is None else way.method.settings(), asdict(way.log),
+            _paper_training(), GAMMA, None if way.method is None else way.method.settings(), asdict(way.log),
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+def _paper_training() -> dict[str, Any]:
+    """The paper's local training, without settings that it does not have: they came later and change no cell."""
+    return {name: value for name, value in asdict(LocalTraining()).items() if name != "refit"}

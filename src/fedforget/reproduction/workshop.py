@@ -91,7 +91,8 @@ def carry_out(job: Job, ledger: Path, work: Path, data: Path | None = None, thre
     folder = work / f"{setting.key}-{'whole' if needs_whole_updates(ways) else 'slim'}"
     recovery = Recovery(
         train, test, setting.build_model(), folder, rounds=setting.rounds, malicious=setting.malicious, gamma=GAMMA,
-        seed=setting.seed, ways=ways, sampler=setting.build_sampler(), compute=Compute(workers=threads),
+        seed=setting.seed, ways=ways, sampler=setting.build_sampler(), preset="paper",
+        compute=Compute(workers=threads),
     )  # fmt: skip
     if job.timed:
         recovery.warm_up()

@@ -17,7 +17,9 @@ from fedforget.updates import Updates
 #: ``mean``: over the cohort, an item row that a client did not touch counting as zero (the paper's).
 #: ``touched``: each item row over the clients that touched it; other tensors over the cohort.
 #: ``weighted``: as ``mean``, each client weighing as much as it has interactions.
-RULES = ["mean", "touched", "weighted"]
+#: ``root``: the sum over the clients that touched a row, divided by the square root of their number; other tensors
+#: likewise over the cohort. A row's step neither shrinks as the cohort grows nor grows in proportion to it.
+RULES = ["mean", "touched", "weighted", "root"]
 
 MISSHAPEN = "the update does not have the shape of the model"
 REASONS = {
@@ -31,7 +33,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Step:
-    """What one round adds to the public parameters."""
+    """The combined update of a round: to the item table, and to whatever else clients send."""
 
     items: Array
     dense: Array
@@ -41,17 +43,14 @@ class Step:
         """Whether every number in it is one: if an update held NaN or infinity, this is where it ended up."""
         return bool(_zero_if_finite(self.items.reshape(-1)) + _zero_if_finite(self.dense) == 0)
 
-    def apply(self, public: Public) -> Public:
-        """The public parameters after the step."""
-        return Public(public.items + self.items, public.dense + self.dense, public.layout)
 
-
-def screen(updates: Updates, public: Public, *, numbers: bool = True) -> dict[int | str, str]:
+def screen(updates: Updates, public: Public, sent: int, *, numbers: bool = True) -> dict[int | str, str]:
     """The users whose updates cannot be used, with the reason: nothing that arrives is trusted.
 
-    Without ``numbers`` nothing is said about NaN and infinity: looking at every number takes a while.
+    ``sent`` is how many numbers each client sends beside item rows. Without ``numbers`` nothing is said about NaN and
+    infinity: looking at every number takes a while.
     """
-    if not updates.fits(public.items.shape[1], public.dense.size):
+    if not updates.fits(public.items.shape[1], sent):
         return dict.fromkeys(updates.users, MISSHAPEN)
     twice = {user for user, times in Counter(updates.users).items() if times > 1}
     verdicts = _screen(updates.ptr, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
@@ -97,11 +96,14 @@ def aggregate(updates: Updates, public: Public, rule: str = "mean") -> Step:
         raise one_of("aggregation", rule, RULES)
     sizes = updates.sizes.astype(np.float64) if rule == "weighted" else np.ones(len(updates))
     weights = (sizes / max(sizes.sum(), 1.0)).astype(np.float32)
-    step = Step(np.zeros_like(public.items), np.zeros_like(public.dense))
+    step = Step(np.zeros_like(public.items), np.zeros(updates.dense.shape[1], np.float32))
     touches = np.zeros(public.items.shape[0], np.int64)
     _accumulate(updates.ptr, updates.items, updates.rows, updates.dense, weights, step.items, step.dense, touches)
     if rule == "touched":
         step.items[:] *= (len(updates) / np.maximum(touches, 1)).astype(np.float32)[:, None]
+    elif rule == "root":
+        step.items[:] *= (len(updates) / np.sqrt(np.maximum(touches, 1))).astype(np.float32)[:, None]
+        step.dense[:] *= np.float32(np.sqrt(len(updates)))
     return step
 
 

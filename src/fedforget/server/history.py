@@ -9,7 +9,8 @@
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok' or why there was no update
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                what erasures did, as JSON
 
-and ``snapshots/NNNNNN.safetensors`` the public parameters after a round (000000: before the first). A round exists
+and ``snapshots/NNNNNN.safetensors`` the public parameters and the optimiser's state after a round (000000: before the
+first). A round exists
 once its row is committed; its snapshot is written before that, so a crash leaves at most a file without a row.
 """
 
@@ -27,6 +28,7 @@ from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models import Layout, Public
 from fedforget.orders import ORIGIN, Lineage
 from fedforget.randomness import UserId
+from fedforget.server.state import ServerState
 
 FORMAT = 2
 
@@ -73,7 +75,7 @@ class History:
         self.folder = folder
         self.layout = layout
         self.snapshot_every = snapshot_every
-        self._in_memory: dict[int, Public] = {}
+        self._in_memory: dict[int, ServerState] = {}
         if folder is not None:
             make_folder(folder / "snapshots")
         self._db = _connect(folder)
@@ -88,14 +90,14 @@ class History:
         row = self._db.execute("SELECT MAX(round) FROM round").fetchone()
         return -1 if row[0] is None else int(row[0])
 
-    def commit(self, record: RoundRecord, public: Public) -> None:
+    def commit(self, record: RoundRecord, state: ServerState) -> None:
         """Make a round part of the history, right after the last one."""
         if record.round != self.last_round + 1:
             raise RunError(
                 f"Round {record.round} cannot follow round {self.last_round}.", "Rounds are committed in order."
             )
-        self._store(record.round, public)
-        row = (record.round, public.checksum, record.loss, record.seconds, record.training, record.sent, record.epochs)
+        self._store(record.round, state)
+        row = (record.round, state.checksum, record.loss, record.seconds, record.training, record.sent, record.epochs)
         outcomes = [(record.round, user, "ok") for user in record.participants]
         outcomes += [(record.round, user, reason) for user, reason in record.failures.items()]
         try:
@@ -210,12 +212,16 @@ class History:
 
     def _hand_over(self, round_: int, other: History) -> None:
         if self.folder is None or other.folder is None:
-            other._store(round_, self.snapshot(round_))
+            other._store(round_, self.state(round_))
         else:
             link_file(self._path(round_), other._path(round_))
 
     def snapshot(self, round_: int) -> Public:
-        """The public parameters after a round, checked against the checksum stored with it."""
+        """The public parameters after a round."""
+        return self.state(round_).public
+
+    def state(self, round_: int) -> ServerState:
+        """The server's state after a round, checked against the checksum stored with it."""
         row = self._db.execute("SELECT checksum FROM round WHERE round = ?", (round_,)).fetchone()
         if row is None:
             raise RunError(f"Round {round_} is not in the history.", f"The last one is {self.last_round}.")
@@ -228,12 +234,12 @@ class History:
             )
         path = self._path(round_)
         try:
-            public = Public.from_file(path, self.layout)
+            state = ServerState.from_file(path, self.layout)
         except Exception as error:  # safetensors raises its own type for a damaged file
             raise self._damaged(path, str(error)) from error
-        if public.checksum != row[0]:
+        if state.checksum != row[0]:
             raise self._damaged(path, "its content does not match the checksum in history.sqlite")
-        return public
+        return state
 
     def forget_after(self, round_: int) -> None:
         """Drop every round after this one, and whatever files a crash left behind."""
@@ -245,7 +251,7 @@ class History:
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
         if self.folder is None:
-            self._in_memory = {kept: public for kept, public in self._in_memory.items() if kept <= round_}
+            self._in_memory = {kept: state for kept, state in self._in_memory.items() if kept <= round_}
             return
         wanted = {self._path(kept) for kept in range(round_ + 1) if self._keeps(kept) or kept == round_}
         for path in (self.folder / "snapshots").iterdir():
@@ -260,11 +266,11 @@ class History:
         there = {path.name for path in (self.folder / "snapshots").glob("*.safetensors")}
         return [round_ for round_ in rounds if _name(round_) in there]
 
-    def _store(self, round_: int, public: Public) -> None:
+    def _store(self, round_: int, state: ServerState) -> None:
         if self.folder is None:
-            self._in_memory[round_] = public
+            self._in_memory[round_] = state
         else:
-            write_file(self._path(round_), public.to_bytes())
+            write_file(self._path(round_), state.to_bytes())
 
     def _keeps(self, round_: int) -> bool:
         return round_ % self.snapshot_every == 0

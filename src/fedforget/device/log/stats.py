@@ -96,4 +96,4 @@ class PaperLog:
         """For devices with so many items of their own that took part so often."""
         per_item = PAPER_ALPHA * (1 + sampler.beta * model.negatives)
         rows = (per_item * own_items * participations * model.dim * FLOAT).astype(np.float64)
-        return cls(rows, rows + float(model.dense_layout.size * FLOAT) * participations)
+        return cls(rows, rows + float(model.update_layout.size * FLOAT) * participations)

@@ -154,7 +154,7 @@ class FlowerClients:
         for node, content in replies.contents.items():
             asked = orders[node].users
             try:
-                part = messages.unpack_answers(content, asked, model.dim, model.dense_layout.size, stored)
+                part = messages.unpack_answers(content, asked, model.dim, model.update_layout.size, stored)
             except MessageError as error:
                 failures |= dict.fromkeys(asked, error.problem)
             else:
@@ -163,7 +163,7 @@ class FlowerClients:
         past = Updates.together([part.stored for part in parts if part.stored is not None], users)
         seconds = max((part.seconds for part in parts), default=0.0)
         updates = Updates.together([part.updates for part in parts], users)
-        dims = (model.dim, model.dense_layout.size)
+        dims = (model.dim, model.update_layout.size)
         return Answers(
             updates or Updates.none(*dims), failures, (past or Updates.none(*dims)) if stored else None, seconds, epochs
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedforget.errors import ConfigError
-from fedforget.models import Public
+from fedforget.server.state import ServerState
 from fedforget.server.unlearning.method import Method, PastRound
 from fedforget.updates import Answers
 
@@ -17,7 +17,7 @@ class Retrain(Method):
 
     name: ClassVar[str] = "retrain"
 
-    def step(self, past: PastRound) -> tuple[Public, Answers]:
+    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
         """Train in full."""
         return past.train()
 
@@ -32,7 +32,7 @@ class FedRemove(Method):
 
     name: ClassVar[str] = "fedremove"
 
-    def step(self, past: PastRound) -> tuple[Public, Answers]:
+    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
         """Take what the logs have."""
         return past.recall()
 
@@ -61,7 +61,7 @@ class Continue(Method):
         if not self.share >= 0:
             raise ConfigError(f"share is {self.share}.", "Give the extra rounds as a share of those so far: 0 or more.")
 
-    def step(self, past: PastRound) -> tuple[Public, Answers]:
+    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
         """There is nothing to go through again."""
         raise AssertionError("Continue replays no round")
 

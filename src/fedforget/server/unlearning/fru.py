@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedforget.errors import ConfigError, one_of
-from fedforget.models import Public
 from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES, Factors, Replay
+from fedforget.server.state import ServerState
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
 from fedforget.server.unlearning.method import Method, PastRound
 from fedforget.updates import Answers
@@ -57,7 +57,7 @@ class FRU(Method):
                 "On the device every row has its own length; use granularity 'row', or calibration 'server'.",
             )
 
-    def step(self, past: PastRound) -> tuple[Public, Answers]:
+    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
         """Before the first leaver: as it was. With the first: what stayers did then. After: short and calibrated."""
         if past.round < past.first:
             return past.train()
@@ -68,7 +68,7 @@ class FRU(Method):
         how = self._how(past.epochs)
         return past.take(past.clients.replay(past.round, past.public, past.users, how))
 
-    def _calibrated_here(self, past: PastRound) -> tuple[Public, Answers]:
+    def _calibrated_here(self, past: PastRound) -> tuple[ServerState, Answers]:
         how = replace(self._how(past.epochs), parts=None, stored=True)
         answers = past.clients.replay(past.round, past.public, past.users, how)
         assert answers.stored is not None
@@ -80,10 +80,14 @@ class FRU(Method):
         layout = past.public.layout
         if fresh is None or old is None:
             past.clients.settle(past.round, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
-            return past.public, replace(answers, stored=stored.updates)
+            return past.state, replace(answers, stored=stored.updates)
         step, factors = calibrate(old, fresh, layout, self.granularity, self.parts)
         past.clients.settle(past.round, factors)
-        return step.apply(past.public), replace(answers, stored=stored.updates)
+        return past.apply(step), replace(answers, stored=stored.updates)
+
+    def shortens_training(self) -> bool:
+        """It trains ⌈λL⌉ of L epochs."""
+        return True
 
     def training_share(self, epochs: int) -> float:
         """⌈λL⌉ of L epochs."""

@@ -11,7 +11,8 @@ from fedforget.models import Public
 from fedforget.randomness import UserId
 from fedforget.server.aggregate import Step
 from fedforget.server.clients import Clients
-from fedforget.server.rounds import Protocol, combined
+from fedforget.server.rounds import Aggregator
+from fedforget.server.state import ServerState
 from fedforget.updates import Answers
 
 
@@ -24,28 +25,37 @@ class PastRound:
 
     round: int
     first: int
-    public: Public
+    state: ServerState
     users: Sequence[UserId]
     epochs: int
     clients: Clients
-    protocol: Protocol
+    aggregator: Aggregator
 
-    def train(self) -> tuple[Public, Answers]:
+    @property
+    def public(self) -> Public:
+        """The public parameters before the round."""
+        return self.state.public
+
+    def train(self) -> tuple[ServerState, Answers]:
         """Train it in full: what would have happened without the leavers."""
         return self.take(self.clients.train(self.round, self.public, self.users, self.epochs))
 
-    def recall(self) -> tuple[Public, Answers]:
+    def recall(self) -> tuple[ServerState, Answers]:
         """Take the updates that the devices' logs have for it."""
         return self.take(self.clients.recall(self.round, self.users, self.public.items.shape[0]))
 
-    def take(self, answers: Answers) -> tuple[Public, Answers]:
-        """Combine what comes back as it is."""
+    def take(self, answers: Answers) -> tuple[ServerState, Answers]:
+        """Combine what comes back as it is, and apply it."""
         step, answers = self.combined(answers)
-        return self.public if step is None else step.apply(self.public), answers
+        return self.apply(step), answers
 
     def combined(self, answers: Answers) -> tuple[Step | None, Answers]:
-        """The step of the updates that pass the checks (None without any), and the answers that it is made of."""
-        return combined(answers, self.public, self.users, self.protocol.aggregation)
+        """The combined update of those that pass the checks (None without any), and the answers it is made of."""
+        return self.aggregator.combined(answers, self.public, self.users)
+
+    def apply(self, step: Step | None) -> ServerState:
+        """The server's state after a combined update."""
+        return self.aggregator.apply(self.state, step)
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class Method(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def step(self, past: PastRound) -> tuple[Public, Answers]:
+    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
         """Go through one past round again."""
 
     def begin(self, first: int, last: int) -> int:
@@ -76,6 +86,10 @@ class Method(ABC):
 
     def needs_whole_updates(self) -> bool:
         """Whether the devices' logs must hold whole updates, not only their lengths."""
+        return False
+
+    def shortens_training(self) -> bool:
+        """Whether it saves time by fewer local epochs, which a model with a closed-form update does not have."""
         return False
 
     def settings(self) -> dict[str, Any]:

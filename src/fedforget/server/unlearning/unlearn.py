@@ -12,7 +12,7 @@ from fedforget.models import Public
 from fedforget.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import History, RoundRecord
-from fedforget.server.rounds import Protocol, record_of
+from fedforget.server.rounds import Aggregator, record_of
 from fedforget.server.unlearning.method import Method, PastRound
 
 
@@ -66,7 +66,7 @@ def replay(
     past: History,
     new: History,
     clients: Clients,
-    protocol: Protocol,
+    aggregator: Aggregator,
     *,
     start: int,
     first: int,
@@ -78,7 +78,7 @@ def replay(
 
     Rounds that ``new`` has already, from an attempt that was interrupted, are only counted.
     """
-    public = new.snapshot(new.last_round)
+    state = new.state(new.last_round)
     done = min(new.last_round, past.last_round)
     stayers = {
         round_: [user for user in past.record(round_).participants if user not in leavers]
@@ -87,15 +87,15 @@ def replay(
     expected = sum(len(users) for users in stayers.values())
     tally = Tally()
     for round_ in range(start + 1, done + 1):
-        tally.add(new.record(round_), public)
+        tally.add(new.record(round_), state.public)
     for round_ in range(done + 1, past.last_round + 1):
         started = time.perf_counter()
         record = RoundRecord(round_, [], None, 0.0)
         if users := stayers[round_]:
-            public, answers = method.step(PastRound(round_, first, public, users, epochs, clients, protocol))
+            state, answers = method.step(PastRound(round_, first, state, users, epochs, clients, aggregator))
             record = record_of(round_, answers, time.perf_counter() - started)
-        tally.add(record, public)
+        tally.add(record, state.public)
         quorum.check(tally, expected)
-        new.commit(record, public)
+        new.commit(record, state)
         on_round(record)
     return tally

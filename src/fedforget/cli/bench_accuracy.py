@@ -1,0 +1,130 @@
+"""``fedforget bench accuracy``: a federation's accuracy beside that of central libraries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from fedforget.benchmarks.accuracy import accuracy_plot, bench_accuracy
+from fedforget.benchmarks.central import CENTRAL, LABELS, chosen_central
+from fedforget.cli import options as opt
+from fedforget.cli import show
+from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
+from fedforget.cli.models import named_models
+from fedforget.data import NAMES, Interactions, load
+from fedforget.errors import ConfigError
+from fedforget.files import make_folder, write_file
+
+DATASETS = ("ml-100k", "steam-200k")
+ROUNDS = 100
+QUICK_ROUNDS = 20
+COLUMNS = ("", "sampled\nHR", "sampled\nNDCG", "full\nHR", "full\nNDCG", "full\nrecall", "of\nALS")
+CAPTION = (
+    "At {k}, in percent. Sampled: each test item against {candidates} others; full: against all items. Of ALS: full "
+    "NDCG as a share of that of ALS."
+)
+UNTUNED = " Central methods have fixed settings, which are not tuned to the data: {}."
+
+
+def accuracy(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"{', '.join(NAMES)}, or paths of files; {' and '.join(DATASETS)} if not given."),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Which federated models, separated by commas; ials,lightgcn if not given.")
+    ] = None,
+    central: Annotated[str, typer.Option(help="Which central methods, separated by commas.")] = ",".join(CENTRAL),
+    rounds: Annotated[int | None, typer.Option(help=f"Rounds of federated training; {ROUNDS} if not given.")] = None,
+    seed: opt.Seed = 0,
+    test: opt.TestShare = 0.2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"{QUICK_ROUNDS} rounds of ials on ml-100k, unless others are given.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write result.json, accuracy.png and accuracy.svg to this folder.")
+    ] = None,
+    folder: Folder = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    separator: Separator = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a federation with popularity, item kNN, ALS and BPR, trained centrally on the same split."""
+    names = named_models(models or ("ials" if quick else "ials,lightgcn"))
+    methods = chosen_central(central.split(","))
+    wanted = data or DATASETS[: 1 if quick else None]
+    datasets = load_all(wanted, folder, file_options(user_column, item_column, separator))
+    if out is not None:
+        make_folder(out)
+    show.tell_if_compiling()
+    result = bench_accuracy(
+        datasets, names,
+        rounds=rounds if rounds is not None else QUICK_ROUNDS if quick else ROUNDS,
+        seed=seed, test=test, central=methods,
+        say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
+    )  # fmt: skip
+    if out is not None:
+        write_result(out, result)
+    if as_json:
+        show.print_json(result)
+        return
+    for name, row in result["datasets"].items():
+        show.out.print(accuracy_table(name, row, result["settings"]))
+    if out is not None:
+        show.out.print(f"Saved in {out}.", soft_wrap=True)
+
+
+def load_all(wanted: Sequence[str], folder: Path | None, options: Mapping[str, Any]) -> dict[str, Interactions]:
+    """All data sets; how to read a file does not concern those that are known by name."""
+    if options and all(name in NAMES for name in wanted):
+        raise ConfigError(
+            f"--user-column, --item-column and --separator are for files, but {', '.join(wanted)} is known by name.",
+            "Leave them out, or give the path of a file.",
+        )
+    return {name: load(name, folder=folder, **({} if name in NAMES else options)) for name in wanted}
+
+
+def write_result(out: Path, result: Mapping[str, Any]) -> None:
+    """The figures as JSON and the curves as a picture in two formats."""
+    write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+    for kind in ("png", "svg"):
+        write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind))
+
+
+def accuracy_table(name: str, row: Mapping[str, Any], settings: Mapping[str, Any]) -> Table:
+    """One row a method, those without a federation first."""
+    table = Table(
+        title=f"{name}: {row['users']:,} users, {row['items']:,} items, {row['interactions']:,} interactions",
+        caption=_caption(settings), caption_justify="left", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+    reference = row["als"]["full"]["ndcg"] if "als" in row else 0.0
+    methods = [method for method in CENTRAL if method in row]
+    for method in methods:
+        table.add_row(LABELS[method], *_shown(row[method], reference), end_section=method == methods[-1])
+    for model, found in row["models"].items():
+        table.add_row(f"Fed-{model}, {found['rounds']} rounds", *_shown(found, reference))
+    return table
+
+
+def _caption(settings: Mapping[str, Any]) -> str:
+    fixed = [
+        f"{LABELS[method]} {', '.join(f'{key} {value}' for key, value in chosen.items())}"
+        for method, chosen in settings["central"].items()
+        if chosen
+    ]
+    return CAPTION.format(**settings) + (UNTUNED.format("; ".join(fixed)) if fixed else "")
+
+
+def _shown(found: Mapping[str, Any], reference: float) -> list[str]:
+    values = [*found["sampled"].values(), *found["full"].values()]
+    share = f"{found['full']['ndcg'] / reference:.0%}" if reference else "–"
+    return [*(f"{100 * value:.1f}" for value in values), share]

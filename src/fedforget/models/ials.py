@@ -1,0 +1,95 @@
+"""Fed-iALS: weighted implicit matrix factorisation with a closed-form user vector and gradients for the item table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.errors import ConfigError
+from fedforget.models.least_squares import confidence, fitted_user
+from fedforget.models.parameters import Array, Public
+from fedforget.models.recommender import LocalModel, Recommender, Scorer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class IALS(Recommender):
+    """Implicit alternating least squares (Hu et al. 2008), federated by gradients (FCF, Ammad-ud-din et al. 2019).
+
+    The score of an item is p·v, where the user vector p is a function of the item table and the user's own items
+    (``models.least_squares``): a device keeps no private parameters. It sends p pᵀ and, for each own item, the row
+    ((1 + α) − α p·v) p; from the means of both the server has the gradient of the squared error over *all* items.
+
+    A user with n of N items weighs each of them by ``alpha`` · √(N / n). ``reg`` is the L2 regularisation of user and
+    item vectors.
+    """
+
+    negatives: int = 0
+    loss: str = "squared"
+    alpha: float = 1.0
+    reg: float = 70.0
+
+    name: ClassVar[str] = "ials"
+    closed_form: ClassVar[bool] = True
+    losses: ClassVar[Sequence[str]] = ("squared",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("alpha", self.alpha), ("reg", self.reg)):
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"{name} is {value}.", "Give a positive number.")
+
+    def private_shapes(self) -> dict[str, tuple[int, ...]]:
+        """None: the user vector is computed when it is needed."""
+        return {}
+
+    def update_shapes(self) -> dict[str, tuple[int, ...]]:
+        """p pᵀ, of which the lower half says everything, row after row."""
+        return {"gram": (self.dim * (self.dim + 1) // 2,)}
+
+    def direction(self, public: Public, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
+        """Minus half the gradient of the mean loss a user: Σ rows − V (Σ p pᵀ + reg/users · I)."""
+        gram = np.zeros((self.dim, self.dim), np.float32)
+        gram[np.tril_indices(self.dim)] = dense
+        gram += np.tril(gram, -1).T
+        gram[np.diag_indices(self.dim)] += np.float32(self.reg / max(users, 1))
+        return items - public.items @ gram, np.empty(0, np.float32)
+
+    def scorer(self, public: Public) -> Scorer:
+        """Fits the user vector in compiled code."""
+        items = np.ascontiguousarray(public.items)
+        gram = items.T @ items
+
+        def score(_: Array, own_items: NDArray[np.int32]) -> Array:
+            weight = confidence(self.alpha, len(items), own_items.size)
+            scores: Array = items @ fitted_user(items, gram, own_items, weight, self.reg)
+            return scores
+
+        return score
+
+    def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
+        """The scores of all items for one user whose training items are given."""
+        return self.scorer(public)(private, own_items)
+
+    def user(self, local: LocalModel) -> Tensor:
+        """The user vectors of clients whose tables hold all items, (C, dim): what the compiled code computes."""
+        from fedforget.tensors import torch
+
+        n_items = local.items.shape[1]
+        weights = self.alpha * (n_items / local.degree.clamp(min=1)).sqrt().unsqueeze(-1)
+        confident = 1 + weights * local.own
+        matrix = local.items.transpose(1, 2) @ (confident.unsqueeze(-1) * local.items)
+        matrix = matrix + self.reg * torch.eye(self.dim)
+        target = (local.items.transpose(1, 2) @ (confident * local.own).unsqueeze(-1)).squeeze(-1)
+        solved: Tensor = torch.linalg.solve(matrix, target)
+        return solved
+
+    def logits(self, local: LocalModel, index: Tensor) -> Tensor:
+        """Score the items at these positions of tables that hold all items: p·v."""
+        return (local.rows(index) @ self.user(local).unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,95 @@
+"""Weighted least squares: the user vector that fits an item table best, in closed form (Hu, Koren, Volinsky 2008).
+
+p minimises Σ c_i (r_i − p·v_i)² + reg |p|² over all items, where c = 1 + α and r = 1 for the user's own items, and
+c = 1 and r = 0 for all others: p = (VᵀV + α V_uᵀV_u + reg I)⁻¹ (1 + α) Σ v over own items.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.compiled import exact, fast, inlined
+from fedforget.models.parameters import Array
+from fedforget.workers import next_place
+
+#: The weight of own items and the regularisation with which a trained model's user vectors are fitted again.
+CONFIDENCE, REGULARISATION = 1.0, 1.0
+
+
+@exact
+def confidence(alpha: float, n_items: int, n_own: int) -> float:
+    """The weight α of each own item: the fewer of all items a user has, the more each one tells."""
+    return alpha * math.sqrt(n_items / max(n_own, 1))
+
+
+@inlined
+def _solve(matrix: Array, vector: Array) -> None:
+    """Solve a positive definite system, of which the lower half is given, in place (Cholesky)."""
+    dim = vector.size
+    for a in range(dim):
+        for b in range(a):
+            total = matrix[a, b]
+            for k in range(b):
+                total -= matrix[a, k] * matrix[b, k]
+            matrix[a, b] = total / matrix[b, b]
+        total = matrix[a, a]
+        for k in range(a):
+            total -= matrix[a, k] * matrix[a, k]
+        matrix[a, a] = np.sqrt(total)
+    for a in range(dim):
+        total = vector[a]
+        for k in range(a):
+            total -= matrix[a, k] * vector[k]
+        vector[a] = total / matrix[a, a]
+    for a in range(dim - 1, -1, -1):
+        vector[a] /= matrix[a, a]
+        for k in range(a):
+            vector[k] -= matrix[a, k] * vector[a]
+
+
+@inlined
+def fit_user(
+    items: Array, gram: Array, own: NDArray[np.int32], weight: float, reg: float, work: Array, user: Array
+) -> None:
+    """Fill ``user`` with the vector that fits best; ``gram`` is VᵀV, ``work`` room for a matrix of its size."""
+    dim = items.shape[1]
+    alpha = np.float32(weight)
+    user[:] = 0
+    for a in range(dim):
+        work[a, : a + 1] = gram[a, : a + 1]
+        work[a, a] += np.float32(reg)
+    for i in own:
+        row = items[i]
+        for a in range(dim):
+            user[a] += row[a]
+            scaled = alpha * row[a]
+            for b in range(a + 1):
+                work[a, b] += scaled * row[b]
+    for a in range(dim):
+        user[a] *= np.float32(1) + alpha
+    _solve(work, user)
+
+
+@fast
+def fit_users(  # type: ignore[no-untyped-def]
+    order, counter, ptr, own_items, items, gram, alpha, reg, users
+) -> None:
+    """Fill the row of each of some users with the vector that fits best."""
+    work = np.empty_like(gram)
+    c = next_place(order, counter)
+    while c >= 0:
+        own = own_items[ptr[c] : ptr[c + 1]]
+        weight = confidence(alpha, items.shape[0], own.size)
+        fit_user(items, gram, own, weight, reg, work, users[c])
+        c = next_place(order, counter)
+
+
+@fast
+def fitted_user(items: Array, gram: Array, own: NDArray[np.int32], weight: float, reg: float) -> Array:
+    """The vector that fits best."""
+    work, user = np.empty_like(gram), np.empty(items.shape[1], np.float32)
+    fit_user(items, gram, own, weight, reg, work, user)
+    return user

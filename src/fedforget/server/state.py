@@ -1,0 +1,49 @@
+"""ServerState: what the server carries from one round to the next, and what a snapshot holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from fedforget.models import Layout, Public
+from fedforget.models.parameters import Array, checksum_of
+
+#: How the optimiser's tensors are told from the model's in a snapshot.
+PREFIX = "optimiser."
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The public parameters, and the tensors that the server's optimiser keeps (none for plain averaging)."""
+
+    public: Public
+    moments: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def checksum(self) -> str:
+        """A quick check for damage, of the parameters and of the moments with their names."""
+        names = sorted(self.moments)
+        named = [np.frombuffer(" ".join(names).encode("utf-32-le"), np.float32)] if names else []
+        return checksum_of([self.public.items, self.public.dense, *named, *(self.moments[name] for name in names)])
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file."""
+        tensors = self.public.named() | {PREFIX + name: value for name, value in self.moments.items()}
+        data: bytes = save({name: np.ascontiguousarray(value) for name, value in tensors.items()})
+        return data
+
+    @classmethod
+    def from_file(cls, path: Path, layout: Layout) -> ServerState:
+        """Read a safetensors file written from ``to_bytes``."""
+        tensors: dict[str, Any] = load_file(path)
+        moments = {
+            name.removeprefix(PREFIX): value.astype(np.float32, copy=False)
+            for name, value in tensors.items()
+            if name.startswith(PREFIX)
+        }
+        return cls(Public.from_tensors(tensors, layout), moments)
