@@ -52,6 +52,7 @@ def assert_same_state(fed: ff.Federation, other: ff.Federation) -> None:
     assert fed.public.digest == other.public.digest
     assert privates(fed) == privates(other)
     for round_ in set(fed.history.usable_rounds()) & set(other.history.usable_rounds()):
+        assert fed.history.state(round_).checksum == other.history.state(round_).checksum
         assert fed.history.snapshot(round_).digest == other.history.snapshot(round_).digest
         assert fed.cohort(round_) == other.cohort(round_)
 

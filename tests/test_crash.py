@@ -50,7 +50,8 @@ processes.set_forkserver_preload(["tests.test_crash"])
 def build(path: Path | None, store: str = "packed") -> ff.Federation:
     return ff.Federation(
         ff.synthetic(users=50, items=60, mean_items=12, seed=2), ff.LightGCN(dim=8), seed=3, path=path,
-        training=ff.LocalTraining(epochs=2, batch=16), protocol=ff.Protocol(fraction=0.2, snapshot_every=3),
+        training=ff.LocalTraining(epochs=2, batch=16, refit=True),
+        protocol=ff.Protocol(fraction=0.2, snapshot_every=3, optimiser=ff.Adam(horizon=ROUNDS)),
         log=ff.Log(store=store),
     )  # fmt: skip
 
@@ -83,6 +84,7 @@ def check_equal(run: Path, unbroken: ff.Federation, store: str = "packed") -> No
     resumed = build(run, store).fit(rounds=ROUNDS)
     assert resumed.rounds == ROUNDS
     assert resumed.public.digest == unbroken.public.digest
+    assert resumed.state.checksum == unbroken.state.checksum
     for user in resumed.train.user_ids.tolist():
         np.testing.assert_array_equal(resumed.devices.private(user), unbroken.devices.private(user))
     kept = sorted(path.name for path in (run / "trajectory-1" / "snapshots").iterdir())

@@ -934,3 +934,32 @@ def test_no_snapshot_to_go_back_to_is_refused_and_nothing_is_lost(tmp_path: Path
         (tmp_path / "run" / "trajectory-1" / "snapshots" / f"{round_:06d}.safetensors").unlink()
     unchanged(fed, tmp_path / "run", lambda: fed.forget(leavers), ff.RunError, r"snapshot.*round 2")
     assert fed.forget(leavers, ff.Continue()).rounds_added == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol": ff.Protocol(0.25, "root", optimiser=ff.Adam(lr=0.02, horizon=ROUNDS))},
+        {"protocol": ff.Protocol(0.25, optimiser=ff.SGD(momentum=0.9))},
+        {"model": ff.IALS(dim=8, reg=1.0), "protocol": ff.Protocol(0.25, optimiser=ff.Adam(lr=0.05))},
+        {"training": ff.LocalTraining(epochs=3, batch=16, lr=0.01, refit=True)},
+    ],
+    ids=["adam", "momentum", "ials", "refit"],
+)
+def test_retrain_leaves_the_state_of_a_federation_that_never_had_them(changes: dict[str, Any]) -> None:
+    """Parameters, the optimiser's moments and private parameters, bit for bit: nothing of the leavers is in them."""
+    fed = trained(**changes)
+    leavers = [*first_in(fed, 2), *first_in(fed, 4)]
+    cohorts = {round_: [user for user in fed.cohort(round_) if user not in leavers] for round_ in range(1, ROUNDS + 1)}
+    fed.forget(leavers, ff.Retrain())
+    never = build(train=DATA.without(leavers), **changes).fit(rounds=ROUNDS, cohorts=cohorts)
+    assert_same_state(fed, never)
+
+
+def test_a_model_without_epochs_is_retrained_unless_told_otherwise_and_refuses_fru() -> None:
+    fed = trained(model=ff.IALS(dim=8, reg=1.0))
+    leavers = first_in(fed, 2)
+    with pytest.raises(ff.ConfigError, match=r"fru makes local training shorter, but ials(.|\n)*Retrain"):
+        fed.forget(leavers, ff.FRU())
+    assert fed.forget(leavers).method["name"] == "retrain"
+    assert trained().estimate(leavers).rounds == trained().estimate(leavers, ff.FRU()).rounds

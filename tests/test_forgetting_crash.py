@@ -75,7 +75,7 @@ def prepare(folder: Path, method: ff.Method, store: str = "packed", snapshot_eve
     encoding = "float32" if method.needs_whole_updates() else "lengths"
     settings: dict[str, Any] = {
         "train": DATA, "log": ff.Log(encoding, store=store),
-        "protocol": ff.Protocol(fraction=0.25, snapshot_every=snapshot_every),
+        "protocol": ff.Protocol(fraction=0.25, snapshot_every=snapshot_every, optimiser=ff.Adam(lr=0.02)),
     }  # fmt: skip
     old, base = trained(rounds=ROUNDS, **settings), trained(folder / "base", rounds=0, **settings)
     leavers = first_in(old, FIRST, 2)

@@ -35,12 +35,14 @@ def test_it_goes_the_whole_way(offline: Shell, tmp_path: Path) -> None:
     assert result["setting"]["data"] == "synthetic"
     assert result["setting"]["malicious_users"] == 10
     assert list(result["methods"]) == list(WAYS)
+    assert list(result["ials"]) == ["attacked", "retrain"]
     assert set(result["curves"]) == {"attacked", "retrain", "fru-device", "fru-logged"}
     assert {path.name for path in out.iterdir()} == {"report.html", "result.json", "run"}
     report = (out / "report.html").read_text()
     assert report.count("<svg") == 4
     assert not re.search(r"https?://", report)
     assert all(f"{way.label}</td>" in report for way in WAYS.values())
+    assert "Fed-iALS, Retrain</td>" in report
 
     run = result["run"]
     evaluated = offline.json("evaluate", run)

@@ -69,6 +69,10 @@ def assert_same(world: World, other: World) -> None:
         for name in ("items", "dense"):
             close = getattr(world.history.snapshot(round_), name), getattr(other.history.snapshot(round_), name)
             np.testing.assert_allclose(*close, rtol=1e-5, atol=1e-6)
+        mine, theirs = world.history.state(round_).moments, other.history.state(round_).moments
+        assert set(mine) == set(theirs)
+        for name in mine:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-5, atol=1e-6)
     for user in world.history.members():
         np.testing.assert_allclose(world.private(user), other.private(user), rtol=1e-5, atol=1e-6)
 
@@ -95,12 +99,43 @@ def test_training_gives_what_the_simulation_gives(make, reference):
     assert_same(world, other)
 
 
-@pytest.mark.parametrize("model", [ff.LightGCN(dim=8), ff.NCF(dim=8, hidden=(8, 8, 4))], ids=["lightgcn", "ncf"])
-def test_every_model_trains_and_forgets_as_in_the_simulation(model, make, reference):
-    world, other = make(model=model), reference(model=model)
+@pytest.mark.parametrize(
+    ("changes", "method"),
+    [
+        ({"model": ff.LightGCN(dim=8)}, ff.FRU()),
+        ({"model": ff.NCF(dim=8, hidden=(8, 8, 4))}, ff.FRU()),
+        ({"model": ff.IALS(dim=8, reg=1.0)}, ff.Retrain()),
+        ({"model": ff.IALS(dim=8, reg=1.0), "log": FLOAT}, ff.FedRemove()),
+        ({"training": ff.LocalTraining(epochs=3, batch=16, lr=0.01, refit=True)}, ff.FRU()),
+    ],
+    ids=["lightgcn", "ncf", "ials", "ials, fedremove", "mf, refit"],
+)
+def test_every_model_trains_and_forgets_as_in_the_simulation(changes, method, make, reference):
+    world, other = make(**changes), reference(**changes)
     for each in (world, other):
         each.train(2)
-        each.forget(each.history.record(1).participants[:1], ff.FRU())
+        each.forget(each.history.record(1).participants[:1], method)
+        each.train(3)
+    assert_same(world, other)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        ff.Protocol(0.5, optimiser=ff.Adam(horizon=4)),
+        ff.Protocol(0.5, "root", optimiser=ff.SGD(lr=0.3, momentum=0.5)),
+        ff.Protocol(0.5, "touched", optimiser=ff.Adagrad()),
+    ],
+    ids=["adam", "root with momentum", "adagrad"],
+)
+@pytest.mark.parametrize("name", ["fru", "fru at the server"])
+def test_every_optimiser_trains_and_forgets_as_in_the_simulation(protocol, name, make, reference):
+    method, log = METHODS[name]
+    world, other = make(protocol=protocol, log=log), reference(protocol=protocol, log=log)
+    for each in (world, other):
+        each.train(3)
+        each.forget(each.history.record(2).participants[:1], method)
+        each.train(4)
     assert_same(world, other)
 
 

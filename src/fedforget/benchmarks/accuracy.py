@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.experiments.plots import paint
 from fedforget.federation import Federation
 from fedforget.models import build_model
+from fedforget.presets import recipe, with_horizon
 from fedforget.workers import Workers
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ CENTRAL_STYLE = {
     "popular": ("#999999", ":"),
     "item-knn": ("#e69f00", "-."),
     "als": ("#222222", "--"),
+    "als-tuned": ("#222222", ":"),
     "bpr": ("#cc79a7", (0, (5, 1, 1, 1, 1, 1))),
 }
 MODEL_COLOURS = ("#0072b2", "#009e73", "#d55e00", "#56b4e9")
@@ -44,12 +47,14 @@ def bench_accuracy(
     rounds: int = 100,
     seed: int = 0,
     test: float = 0.2,
+    preset: str = "default",
     central: Sequence[str] = tuple(CENTRAL),
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Fit every central method and every federated model to the training part of each data set and evaluate them.
 
-    A federation runs in memory with its model's default settings. Everything is checked before anything is trained.
+    A federation runs in memory with the preset's settings for its model. Everything is checked before anything is
+    trained.
     """
     if rounds < 1:
         raise ConfigError(f"rounds is {rounds}.", "Give at least 1.")
@@ -57,7 +62,8 @@ def bench_accuracy(
         raise ConfigError("No model is given.", "Give at least one federated model, such as ials.")
     names, methods = list(dict.fromkeys(models)), chosen_central(central)
     settings = {
-        "rounds": rounds, "seed": seed, "test": test, "k": Ranking.k, "candidates": Ranking.candidates,
+        "rounds": rounds, "seed": seed, "test": test, "preset": preset,
+        "k": Ranking.k, "candidates": Ranking.candidates,
         "models": {name: build_model(name).settings() for name in names},
         "central": {name: SETTINGS[name] for name in methods},
     }  # fmt: skip
@@ -66,7 +72,7 @@ def bench_accuracy(
     for name, data in datasets.items():
         row: dict[str, Any] = {"users": data.n_users, "items": data.n_items, "interactions": len(data)}
         row |= central_accuracy(parts[name], methods, seed, said := _about(name, say))
-        row["models"] = {model: federated_accuracy(parts[name], model, rounds, seed, said) for model in names}
+        row["models"] = {model: federated_accuracy(parts[name], model, rounds, seed, said, preset) for model in names}
         result["datasets"][name] = with_shares(row)
     return result
 
@@ -92,11 +98,15 @@ def central_accuracy(parts: Parts, methods: Sequence[str], seed: int, say: Say) 
     return found
 
 
-def federated_accuracy(parts: Parts, name: str, rounds: int, seed: int, say: Say) -> dict[str, Any]:
+def federated_accuracy(
+    parts: Parts, name: str, rounds: int, seed: int, say: Say, preset: str = "default"
+) -> dict[str, Any]:
     """The accuracy of a federation after the last round and, as a curve, at some rounds before."""
     train, test = parts
     curve: list[dict[str, Any]] = []
-    with closing(Federation(train, build_model(name), seed=seed)) as fed:
+    model = build_model(name)
+    protocol = replace(with_horizon(recipe(preset, model).protocol, rounds), snapshot_every=rounds)
+    with closing(Federation(train, model, seed=seed, preset=preset, protocol=protocol)) as fed:
         for point in curve_rounds(rounds):
             fed.fit(rounds=point)
             curve.append({"round": point, **as_dict(fed.evaluate(test))})

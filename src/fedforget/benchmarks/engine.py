@@ -17,7 +17,7 @@ from fedforget.benchmarks import machine
 from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.federation import Federation
-from fedforget.models import NCF, Recommender, build_model
+from fedforget.models import IALS, NCF, Recommender, build_model
 
 GROWTH_USERS = (1_000, 10_000, 100_000)
 Say = Callable[[str], None]
@@ -85,10 +85,14 @@ def useful_flops(model: Recommender, train: Interactions, fed: Federation) -> fl
     """The arithmetic that the last round's training needs: products of forward and backward pass, no optimiser.
 
     A product of the forward pass costs two more of the same size in the backward pass. For NCF the user's half of
-    the first layer counts once a step, not once a sample.
+    the first layer counts once a step, not once a sample. For iALS: half a matrix for each own item, its Cholesky
+    factor for each user, and two products of the item table with a matrix.
     """
     cohort = fed.cohort(fed.rounds)
     positives = train.counts[[train.user_index(user) for user in cohort]]
+    if isinstance(model, IALS):
+        fitted = model.dim**2 * float(positives.sum()) + model.dim**3 / 3 * positives.size
+        return fitted + 2 * 2 * train.n_items * model.dim**2
     samples = positives + np.array([fed.settings.sampler.count(model.negatives, int(n)) for n in positives])
     local = fed.settings.training
     steps = local.epochs * np.ceil(samples / local.batch).sum()

@@ -20,10 +20,11 @@ from fedforget.cli.models import named_models
 from fedforget.data import NAMES, Interactions, load
 from fedforget.errors import ConfigError
 from fedforget.files import make_folder, write_file
+from fedforget.presets import ROUNDS
 
 DATASETS = ("ml-100k", "steam-200k")
-ROUNDS = 100
 QUICK_ROUNDS = 20
+QUICK_CENTRAL = ",".join(name for name in CENTRAL if name != "als-tuned")
 COLUMNS = ("", "sampled\nHR", "sampled\nNDCG", "full\nHR", "full\nNDCG", "full\nrecall", "of\nALS")
 CAPTION = (
     "At {k}, in percent. Sampled: each test item against {candidates} others; full: against all items. Of ALS: full "
@@ -40,8 +41,11 @@ def accuracy(
     models: Annotated[
         str | None, typer.Option(help="Which federated models, separated by commas; ials,lightgcn if not given.")
     ] = None,
-    central: Annotated[str, typer.Option(help="Which central methods, separated by commas.")] = ",".join(CENTRAL),
+    central: Annotated[
+        str | None, typer.Option(help=f"Which central methods, separated by commas; {', '.join(CENTRAL)} if not given.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help=f"Rounds of federated training; {ROUNDS} if not given.")] = None,
+    preset: opt.Preset = "default",
     seed: opt.Seed = 0,
     test: opt.TestShare = 0.2,
     quick: Annotated[
@@ -58,7 +62,7 @@ def accuracy(
 ) -> None:
     """Compare a federation with popularity, item kNN, ALS and BPR, trained centrally on the same split."""
     names = named_models(models or ("ials" if quick else "ials,lightgcn"))
-    methods = chosen_central(central.split(","))
+    methods = chosen_central((central or (QUICK_CENTRAL if quick else ",".join(CENTRAL))).split(","))
     wanted = data or DATASETS[: 1 if quick else None]
     datasets = load_all(wanted, folder, file_options(user_column, item_column, separator))
     if out is not None:
@@ -67,7 +71,7 @@ def accuracy(
     result = bench_accuracy(
         datasets, names,
         rounds=rounds if rounds is not None else QUICK_ROUNDS if quick else ROUNDS,
-        seed=seed, test=test, central=methods,
+        seed=seed, test=test, preset=preset, central=methods,
         say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
     )  # fmt: skip
     if out is not None:

@@ -16,10 +16,13 @@ from fedforget.data import Interactions, load
 from fedforget.errors import DataError, RunError
 from fedforget.experiments.comparison import Comparison
 from fedforget.experiments.measures import item_table_bytes
+from fedforget.experiments.outcome import Outcome
 from fedforget.experiments.recovery import Recovery
 from fedforget.experiments.report import html_report
+from fedforget.experiments.ways import chosen_ways
 from fedforget.files import make_folder, write_file
-from fedforget.models import LightGCN
+from fedforget.models import IALS, LightGCN
+from fedforget.presets import ROUNDS
 from fedforget.randomness import UserId
 from fedforget.version import __version__
 
@@ -27,11 +30,13 @@ SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
 #: The way whose federation stays, and those whose accuracy is followed over the rounds.
 KEPT = "fru-device"
 FOLLOWED = ("attacked", "retrain", "fru-device", "fru-logged")
+#: What Fed-iALS is shown with beside them: a model without epochs, for which Retrain is the way to forget.
+BESIDE = ("attacked", "retrain")
 
 
 def quickstart(
     out: Annotated[Path | None, typer.Option(help="Where everything goes; runs/quickstart-DATA if not given.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 200,
+    rounds: Annotated[int, typer.Option(help="Rounds to train.")] = ROUNDS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +57,7 @@ def quickstart(
         return
     values, setting = comparison.to_dict(), comparison.setting
     title = f"{setting['data']}: {setting['malicious_users']} malicious of {setting['users']:,} users, {rounds} rounds"
-    show.out.print(recovery_table(values["methods"], title, values["most popular"]))
+    show.out.print(recovery_table(values["methods"], title, values["most popular"], values["ials"]))
     show.out.print(f"The report with plots: {report}", soft_wrap=True)
     show.out.print(f"The federation after FRU, to go on with: {run}", soft_wrap=True)
     for command in commands:
@@ -67,7 +72,7 @@ def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path,
     train, test = data.split(test=0.2, seed=0)
     source = source | {"test": 0.2, "split_seed": 0}
     work = out / "work"
-    recovery = Recovery(train, test, LightGCN(), work, rounds=rounds, source=source)
+    recovery = Recovery(train, test, LightGCN(), work / "lightgcn", rounds=rounds, source=source)
     malicious = len(recovery.malicious)
     if not quiet:
         show.notes.print(f"{source['name']}: {data}, every user one client, {malicious} of them malicious.")
@@ -79,12 +84,24 @@ def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path,
             curves=FOLLOWED, keep=[KEPT], say=lambda label: status.update(f"Forgetting them: {label}")
         )
     setting = _setting(recovery, source["name"])
-    comparison = Comparison(setting, machine.describe(), outcomes, recovery.popular())
+    with show.notes.status("The same with Fed-iALS"):
+        beside = _beside(train, test, work / "ials", rounds)
+    comparison = Comparison(setting, machine.describe(), outcomes, recovery.popular(), beside)
     recovery.close()
     write_file(out / "result.json", comparison.to_json().encode())
-    (work / KEPT).rename(out / "run")
+    (work / "lightgcn" / KEPT).rename(out / "run")
     shutil.rmtree(work)
     return comparison
+
+
+def _beside(train: Interactions, test: Interactions, work: Path, rounds: int) -> dict[str, Outcome]:
+    """The same attack on Fed-iALS, and what is left of it."""
+    recovery = Recovery(train, test, IALS(), work, rounds=rounds, ways=chosen_ways(BESIDE))
+    recovery.warm_up()
+    recovery.fit()
+    outcomes = recovery.compare()
+    recovery.close()
+    return outcomes
 
 
 def _setting(recovery: Recovery, data: str) -> dict[str, Any]:

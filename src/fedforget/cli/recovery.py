@@ -20,21 +20,27 @@ CAPTION = (
 
 
 def recovery_table(
-    methods: Mapping[str, Mapping[str, Any]], title: str, popular: Mapping[str, Any] | None = None
+    methods: Mapping[str, Mapping[str, Any]],
+    title: str,
+    popular: Mapping[str, Any] | None = None,
+    ials: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Table:
-    """One row a method, as ``Outcome.to_dict`` gives it, and one for the most popular items."""
+    """One row a method, as ``Outcome.to_dict`` gives it, after the most popular items and before those of Fed-iALS."""
     table = Table(title=title, caption=CAPTION, box=box.SIMPLE_HEAD, caption_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     if popular is not None:
         table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
-    for name, row in methods.items():
+    labelled = [(WAYS[name].label, row) for name, row in methods.items()]
+    others = [(f"Fed-iALS, {WAYS[name].label}", row) for name, row in (ials or {}).items()]
+    for label, row in [*labelled, *others]:
         table.add_row(
-            WAYS[name].label,
+            label,
             *_accuracy(row),
             f"{row['seconds']:.2f}" if row["seconds"] else "–",
             f"{row['speedup']:.1f}x" if row["speedup"] else "–",
             f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>5.3g}%",
+            end_section=bool(others) and label == labelled[-1][0],
         )
     return table
 

@@ -19,7 +19,7 @@ from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError
 from fedforget.experiments import measures
 from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
-from fedforget.experiments.ways import WAYS, Way, needs_whole_updates
+from fedforget.experiments.ways import WAYS, Way, needs_whole_updates, ways_for
 from fedforget.federation import Federation
 from fedforget.models import Recommender
 from fedforget.server.unlearning.receipt import Receipt
@@ -33,12 +33,12 @@ Say = Callable[[str], None]
 class Recovery:
     """A federation with malicious users in a work folder, trained once, and copies of it that forget them.
 
-    Each of the ``ways`` gets its own copy, with the log that one would keep for it in practice, on the same disk. What
-    is spent is removed at the end, by ``close``, unless it is large: some file systems make new files many times slower
-    for a while after thousands were deleted, which would count against whoever comes next. The log of ``before``, the
-    attacked federation, is whole only if a way needs whole updates (on MovieLens-100k NCF's are 34 MB a round);
-    ``slim`` is the same federation with lengths only. With ``malicious=0`` nobody attacks, and there is nothing to
-    recover from: "attacked" is then plain training.
+    Each of the ``ways`` that suit the model gets its own copy, with the log that one would keep for it in practice,
+    on the same disk. What is spent is removed at the end, by ``close``, unless it is large: some file systems make
+    new files many times slower for a while after thousands were deleted, which would count against whoever comes
+    next. The log of ``before``, the attacked federation, is whole only if a way needs whole updates (on
+    MovieLens-100k NCF's are 34 MB a round); ``slim`` is the same federation with lengths only. With ``malicious=0``
+    nobody attacks, and there is nothing to recover from: "attacked" is then plain training.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Recovery:
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}.", "Give at least 1: an attack needs a round to take part in.")
-        self.ways = ways
+        self.ways = ways = ways_for(model, ways)
         self.preset = preset
         self.rounds = rounds
         self.folder = Path(folder)

@@ -103,6 +103,7 @@ def _table(comparison: Comparison) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in COLUMNS)
     rows = [_row("Most popular items", comparison.popular, None)]
     rows += [_row(WAYS[name].label, outcome.accuracy, outcome, name) for name, outcome in comparison.outcomes.items()]
+    rows += [_row(f"Fed-iALS, {WAYS[name].label}", found.accuracy, found) for name, found in comparison.ials.items()]
     return (
         f"<table>\n<caption>{escape(CAPTION)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
         + "\n".join(rows)

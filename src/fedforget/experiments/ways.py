@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fedforget.device.log.settings import Log
 from fedforget.errors import ConfigError, one_of
+from fedforget.models import Recommender
 from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, Retrain
 
 
@@ -80,6 +81,15 @@ def chosen_ways(names: Sequence[str]) -> dict[str, Way]:
     if not names:
         raise ConfigError("No method is named.", f"Choose from {', '.join(WAYS)}.")
     return {name: way for name, way in WAYS.items() if name in names}
+
+
+def ways_for(model: Recommender, ways: Mapping[str, Way]) -> dict[str, Way]:
+    """Those of these ways that make sense for a model: FRU shortens local training, which a closed form has none of."""
+    return {
+        name: way
+        for name, way in ways.items()
+        if way.method is None or not (model.closed_form and way.method.shortens_training())
+    }
 
 
 def needs_whole_updates(ways: Mapping[str, Way]) -> bool:
