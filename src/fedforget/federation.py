@@ -73,10 +73,9 @@ class Federation(Coordinator):
         forgotten = set(train.user_ids.tolist()).difference(self.train.user_ids.tolist())
         joins = {user: round_ for user, round_ in (joins or {}).items() if user not in forgotten}
         attack = None if attack is None else attack.without(forgotten)
-        model = model or IALS()
-        usual = recipe(preset, model)
+        usual = recipe(preset, model or IALS())
         settings = Settings(
-            model,
+            usual.model,
             sampler or usual.sampler,
             training or usual.training,
             protocol or usual.protocol,
@@ -87,7 +86,7 @@ class Federation(Coordinator):
             attack,
         )
         self._compute = compute or Compute()
-        self._compute.check(model)
+        self._compute.check(usual.model)
         Roster(self.members, joins)
         super().__init__(Run(self.path, settings))
         self._settle_in()

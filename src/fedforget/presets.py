@@ -19,31 +19,41 @@ from fedforget.server.rounds import Protocol
 PRESETS = ["default", "paper"]
 #: How many rounds commands train by default, and over which the server's learning rate falls.
 ROUNDS = 100
+#: The spread of initial embeddings in the reproduction of the paper (docs/decisions/0003).
+PAPER_STD = 0.1
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How negatives are drawn, how devices train and how the server runs its rounds."""
+    """The model as it starts, how negatives are drawn, how devices train and how the server runs its rounds."""
 
+    model: Recommender
     sampler: Sampler
     training: LocalTraining
     protocol: Protocol
 
 
 def recipe(preset: str, model: Recommender) -> Recipe:
-    """The recipe of a preset for a model."""
+    """The recipe of a preset for a model. What the model sets itself, other than to its default, stays."""
     if preset not in PRESETS:
         raise one_of("preset", preset, PRESETS)
     if preset == "paper":
-        if model.closed_form:
-            raise ConfigError(f"The paper has no recipe for {model.name}.", "Use preset 'default'.")
-        return Recipe(Sampler(), LocalTraining(), Protocol())
+        return _paper(model)
     if model.closed_form:
-        return Recipe(Sampler(), LocalTraining(epochs=1), Protocol(optimiser=Adam(lr=0.05, horizon=ROUNDS, final=0.2)))
-    root = Protocol(aggregation="root", optimiser=SGD(lr=0.3))
+        optimiser = Adam(lr=0.05, horizon=ROUNDS)
+        return Recipe(model, Sampler(), LocalTraining(epochs=1), Protocol(optimiser=optimiser))
     if isinstance(model, MF | LightGCN):
-        return Recipe(Sampler(), LocalTraining(refit=True), root)
-    return Recipe(Sampler(), LocalTraining(), Protocol())
+        protocol = Protocol(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
+        return Recipe(model, Sampler(), LocalTraining(refit=True), protocol)
+    return Recipe(model, Sampler(), LocalTraining(), Protocol())
+
+
+def _paper(model: Recommender) -> Recipe:
+    if model.closed_form:
+        raise ConfigError(f"The paper has no recipe for {model.name}.", "Use preset 'default'.")
+    if model.init_std == type(model).init_std:
+        model = replace(model, init_std=PAPER_STD)
+    return Recipe(model, Sampler(), LocalTraining(), Protocol())
 
 
 def with_horizon(protocol: Protocol, rounds: int) -> Protocol:

@@ -77,7 +77,7 @@ def found_command(
         refit=refit,
     )  # fmt: skip
     settings = Settings(
-        built,
+        chosen.model,
         chosen.sampler,
         chosen.training,
         chosen.protocol,

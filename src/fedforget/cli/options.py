@@ -63,7 +63,10 @@ def recipe_with(
     step = step if server_lr is None else replace(step, lr=server_lr)
     protocol = replace(changed(usual.protocol), optimiser=step)
     return Recipe(
-        changed(usual.sampler, sampler="kind", r="R"), changed(usual.training), with_horizon(protocol, rounds)
+        usual.model,
+        changed(usual.sampler, sampler="kind", r="R"),
+        changed(usual.training),
+        with_horizon(protocol, rounds),
     )
 
 

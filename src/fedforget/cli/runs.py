@@ -97,7 +97,7 @@ def train(
         )  # fmt: skip
         fed = Federation(
             train_part,
-            built,
+            chosen.model,
             seed=seed,
             path=out,
             sampler=chosen.sampler,

@@ -214,7 +214,7 @@ class Devices:
             fit_users(order, counter, ptr, own, items, gram, CONFIDENCE, REGULARISATION, users)
 
         self.workers.run(run, costs=np.diff(ptr) + self.model.dim)
-        self._private[places, : self.model.dim] = users
+        self._private[places, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)
 
     def _stretch(self, trained: Trained, cohort: _Cohort, factor: float) -> None:
         """Take the private updates so many times, in place."""

@@ -36,7 +36,8 @@ def scorer(
         if untrained[place]:
             row = row.copy()
             weight = confidence(CONFIDENCE, len(items), own.size)
-            row[: model.dim] = fitted_user(items, gram, own, weight, REGULARISATION)
+            vector = fitted_user(items, gram, own, weight, REGULARISATION)
+            row[: model.dim] = model.embeddings_for(vector[None], items, np.array([0, own.size]), own)[0]
         return score(row, own)
 
     return score_place

@@ -16,7 +16,7 @@ from fedforget.models.parameters import Array
 from fedforget.workers import next_place
 
 #: The weight of own items and the regularisation with which a trained model's user vectors are fitted again.
-CONFIDENCE, REGULARISATION = 1.0, 1.0
+CONFIDENCE, REGULARISATION = 1.0, 20.0
 
 
 @exact

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.models.parameters import Array
 from fedforget.models.recommender import LocalModel, Recommender
 
 if TYPE_CHECKING:
@@ -19,7 +23,19 @@ class LightGCN(Recommender):
     1 / sqrt(|N_u|). The final vectors are the mean of layers 0 and 1, the score their dot product.
     """
 
+    init_std: float = 0.01
+
     name: ClassVar[str] = "lightgcn"
+
+    def embeddings_for(
+        self, vectors: Array, items: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
+    ) -> Array:
+        """Undo the propagation: 2 u* minus the scaled sum of the own items' vectors."""
+        counts = np.diff(own_ptr)
+        sums = np.zeros_like(vectors)
+        np.add.at(sums, np.repeat(np.arange(counts.size), counts), items[own_items])
+        embeddings: Array = 2 * vectors - sums / np.sqrt(np.maximum(counts, 1)).astype(np.float32)[:, None]
+        return embeddings
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         """Score the items at these positions: u* · v*."""

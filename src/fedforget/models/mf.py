@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class MF(Recommender):
     """The score of an item is the dot product of its vector with the user's."""
 
+    init_std: float = 0.01
+
     name: ClassVar[str] = "mf"
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:

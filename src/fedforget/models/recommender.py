@@ -151,6 +151,15 @@ class Recommender(ABC):
         """Name the parts of flat, stacked parameters; views only, so gradients flow back to the stacks."""
         return LocalModel(self.private_layout.views(private), items, self.dense_layout.views(dense), own, own.sum(1))
 
+    def embeddings_for(
+        self, vectors: Array, items: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
+    ) -> Array:
+        """The user embeddings with which users score items as if by the dot product with these vectors.
+
+        User c has the training items ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
+        """
+        return vectors
+
     def scorer(self, public: Public) -> Scorer:
         """The scores of all items as a function of a user's private parameters and training items.
 

@@ -13,6 +13,7 @@ from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.experiments.ways import WAYS, Way
 from fedforget.models import Recommender, build_model
+from fedforget.presets import recipe
 from fedforget.server.unlearning import FRU
 
 #: γmax, R and the initialisation are chosen once, for all cells: see docs/decisions/0003 and 0007.
@@ -38,8 +39,8 @@ class Setting:
         return f"{Path(self.dataset).stem}-{self.model}-{self.malicious:g}{sampling}-{self.rounds}-{self.seed}"
 
     def build_model(self) -> Recommender:
-        """The model with its default settings, which are the same in every cell."""
-        return build_model(self.model)
+        """The model as in the paper, the same in every cell."""
+        return recipe("paper", build_model(self.model)).model
 
     def build_sampler(self) -> Sampler:
         """The sampler with the default R."""

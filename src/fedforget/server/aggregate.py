@@ -17,8 +17,8 @@ from fedforget.updates import Updates
 #: ``mean``: over the cohort, an item row that a client did not touch counting as zero (the paper's).
 #: ``touched``: each item row over the clients that touched it; other tensors over the cohort.
 #: ``weighted``: as ``mean``, each client weighing as much as it has interactions.
-#: ``root``: the sum over the clients that touched a row, divided by the square root of their number; other tensors
-#: likewise over the cohort. A row's step neither shrinks as the cohort grows nor grows in proportion to it.
+#: ``root``: each item row's sum over the clients that touched it, divided by the square root of their number, so that
+#: its step does not shrink as the cohort grows; other tensors over the cohort.
 RULES = ["mean", "touched", "weighted", "root"]
 
 MISSHAPEN = "the update does not have the shape of the model"
@@ -103,7 +103,6 @@ def aggregate(updates: Updates, public: Public, rule: str = "mean") -> Step:
         step.items[:] *= (len(updates) / np.maximum(touches, 1)).astype(np.float32)[:, None]
     elif rule == "root":
         step.items[:] *= (len(updates) / np.sqrt(np.maximum(touches, 1))).astype(np.float32)[:, None]
-        step.dense[:] *= np.float32(np.sqrt(len(updates)))
     return step
 
 
