@@ -51,7 +51,7 @@ class Honest:
 
 
 def poison(users: list, malicious: list, gamma: float = 4.0, seed: int = 0, round_: int = 1) -> Updates:
-    return Poisoned(Honest(), Attack(malicious, gamma), seed).train(round_, PUBLIC, users, 1).updates
+    return Poisoned(Honest(), Attack(malicious, gamma), seed, PUBLIC.layout).train(round_, PUBLIC, users, 1).updates
 
 
 def tensors(updates: Updates, place: int) -> list[np.ndarray]:
@@ -121,14 +121,14 @@ def test_nothing_is_changed_in_place_and_the_rest_of_an_answer_stays():
     before = honest.updates(["eve"])
     honest.updates = lambda users: before  # type: ignore[method-assign]
     rows = before.rows.copy()
-    answers = Poisoned(honest, Attack(["eve"]), 0).train(1, PUBLIC, ["eve"], 1)
+    answers = Poisoned(honest, Attack(["eve"]), 0, PUBLIC.layout).train(1, PUBLIC, ["eve"], 1)
     np.testing.assert_array_equal(before.rows, rows)
     assert answers.failures == {"late": "away"}
     assert answers.seconds == 0.25
 
 
 def test_in_a_replay_the_fresh_update_is_poisoned_and_the_stored_one_is_not():
-    answers = Poisoned(Honest(), Attack(["eve"]), 0).replay(1, PUBLIC, ["eve"], Replay(1))
+    answers = Poisoned(Honest(), Attack(["eve"]), 0, PUBLIC.layout).replay(1, PUBLIC, ["eve"], Replay(1))
     true = Honest().updates(["eve"])
     assert not (answers.updates.rows == true.rows).any()
     np.testing.assert_array_equal(answers.stored.rows, true.rows)
@@ -136,14 +136,14 @@ def test_in_a_replay_the_fresh_update_is_poisoned_and_the_stored_one_is_not():
 
 def test_all_else_is_passed_on():
     honest = Honest()
-    poisoned = Poisoned(honest, Attack(["eve"]), 0)
+    poisoned = Poisoned(honest, Attack(["eve"]), 0, PUBLIC.layout)
     poisoned.settle(3, None)
     assert honest.told == [("settle", 3, None)]
     np.testing.assert_array_equal(poisoned.recall(1, ["eve"], 5).updates.rows, honest.updates(["eve"]).rows)
 
 
 def test_an_update_without_rows_is_poisoned_where_there_is_something():
-    sent = Poisoned(Honest(empty=True), Attack(["eve"]), 0).train(1, PUBLIC, ["eve"], 1).updates
+    sent = Poisoned(Honest(empty=True), Attack(["eve"]), 0, PUBLIC.layout).train(1, PUBLIC, ["eve"], 1).updates
     assert sent.rows.shape == (0, DIM)
     assert np.isfinite(sent.dense).all()
     assert not (sent.dense == Honest(empty=True).updates(["eve"]).dense).any()

@@ -407,7 +407,9 @@ def test_retraining_twice_equals_retraining_once_without_both() -> None:
     assert_same_state(twice, once)
 
 
-@pytest.mark.parametrize("model", [ff.MF(dim=8), ff.LightGCN(dim=8)], ids=["mf", "lightgcn"])
+@pytest.mark.parametrize(
+    "model", [ff.MF(dim=8, init_std=0.1), ff.LightGCN(dim=8, init_std=0.1)], ids=["mf", "lightgcn"]
+)
 @pytest.mark.parametrize(
     "method",
     [ff.FRU(), ff.FRU(0.2, replay="logged"), ff.FRU(0.2, calibration="server")],

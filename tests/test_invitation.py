@@ -28,6 +28,7 @@ MODELS = [
     ff.MF(dim=8, loss="bpr", negatives=3, init_std=0.05),
     ff.LightGCN(dim=8),
     ff.NCF(dim=8),
+    ff.IALS(dim=8, alpha=2.0, reg=3.0),
 ]
 
 shares = st.floats(0.01, 1.0)

@@ -54,11 +54,3 @@ def _paper(model: Recommender) -> Recipe:
     if model.init_std == type(model).init_std:
         model = replace(model, init_std=PAPER_STD)
     return Recipe(model, Sampler(), LocalTraining(), Protocol())
-
-
-def with_horizon(protocol: Protocol, rounds: int) -> Protocol:
-    """The same protocol with a learning rate that falls over so many rounds, if it falls at all."""
-    optimiser = protocol.optimiser
-    if not optimiser.horizon or rounds < 1:
-        return protocol
-    return replace(protocol, optimiser=replace(optimiser, horizon=rounds))

@@ -72,7 +72,7 @@ def test_interrupted_it_goes_on(offline: Shell, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("fedforget.cli.quickstart.Recovery.compare", stop)
         offline("quickstart", "--out", tmp_path / "quick", "--rounds", 3, fails=130)
-    assert (tmp_path / "quick" / "work" / "before").is_dir()
+    assert (tmp_path / "quick" / "work" / "lightgcn" / "before").is_dir()
     assert offline.json("quickstart", "--out", tmp_path / "quick", "--rounds", 3)["setting"]["rounds"] == 3
     assert not (tmp_path / "quick" / "work").exists()
 

@@ -41,7 +41,7 @@ def test_a_cell_is_what_forgetting_gives(data: str, tmp_path: Path) -> None:
     assert set(found) == set(WAYS)
     train, test = ff.load(data).split(test=0.2, seed=0)
     attack = ff.Attack.by(train.user_ids.tolist(), 0.2, gamma=GAMMA, seed=0)
-    fed = ff.Federation(train, ff.LightGCN(), seed=0, attack=attack).fit(rounds=3)
+    fed = ff.Federation(train, ff.LightGCN(), preset="paper", seed=0, attack=attack).fit(rounds=3)
     stayers = train.without(attack.users).user_ids
     attacked = fed.evaluate(test).of(stayers)
     assert found["attacked"].sampled_hr == pytest.approx(attacked.sampled["hr"], abs=1e-5)
@@ -88,7 +88,7 @@ def test_without_malicious_users_it_is_plain_training(data: str, tmp_path: Path)
     setting = Setting(data, "mf", 0.0, 1, 2, "random", 0.25)
     carry_out(Job(setting, (Treatment("attacked"),)), ledger.path, tmp_path / "work")
     train, test = ff.load(data).split(test=0.2, seed=1)
-    fed = ff.Federation(train, ff.MF(), seed=1, sampler=ff.Sampler("random", beta=0.25)).fit(rounds=2)
+    fed = ff.Federation(train, ff.MF(), preset="paper", seed=1, sampler=ff.Sampler("random", beta=0.25)).fit(rounds=2)
     (row,) = ledger.rows()
     assert row.result.sampled_ndcg == pytest.approx(fed.evaluate(test).sampled["ndcg"], abs=1e-5)
 

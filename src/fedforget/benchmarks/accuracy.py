@@ -16,7 +16,7 @@ from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.experiments.plots import paint
 from fedforget.federation import Federation
 from fedforget.models import build_model
-from fedforget.presets import recipe, with_horizon
+from fedforget.presets import recipe
 from fedforget.workers import Workers
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def federated_accuracy(
     train, test = parts
     curve: list[dict[str, Any]] = []
     model = build_model(name)
-    protocol = replace(with_horizon(recipe(preset, model).protocol, rounds), snapshot_every=rounds)
+    protocol = replace(recipe(preset, model).protocol, snapshot_every=rounds)
     with closing(Federation(train, model, seed=seed, preset=preset, protocol=protocol)) as fed:
         for point in curve_rounds(rounds):
             fed.fit(rounds=point)

@@ -21,7 +21,6 @@ from fedforget.data.ids import checked_ids, factorised
 from fedforget.device.log.settings import Log
 from fedforget.errors import ConfigError
 from fedforget.invitation import NAME
-from fedforget.presets import ROUNDS
 from fedforget.server.registry import Registry
 from fedforget.server.rounds import Protocol
 from fedforget.service import found
@@ -51,6 +50,7 @@ def found_command(
     aggregation: opt.Aggregation = None,
     optimiser: opt.ServerOptimiser = None,
     server_lr: opt.ServerRate = None,
+    horizon: opt.Horizon = None,
     snapshot_every: opt.SnapshotEvery = Protocol.snapshot_every,
     sampler: opt.SamplerKind = None,
     r: opt.PoolShare = None,
@@ -72,7 +72,8 @@ def found_command(
     """On the server: begin a federation in a run folder, and write the invitation for those who join."""
     built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
     chosen = opt.recipe_with(
-        preset, built, ROUNDS, optimiser, server_lr, fraction=fraction, aggregation=aggregation,
+        preset, built, optimiser=optimiser, server_lr=server_lr, horizon=horizon, fraction=fraction,
+            aggregation=aggregation,
         snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs, batch=batch, lr=lr,
         refit=refit,
     )  # fmt: skip

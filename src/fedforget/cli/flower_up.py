@@ -47,7 +47,7 @@ def up(
     everything = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = _few(everything, users).split(0.2, seed)
     built = build_model(model)
-    chosen = opt.recipe_with("default", built, rounds, None, None, fraction=fraction, epochs=epochs)
+    chosen = opt.recipe_with("default", built, fraction=fraction, epochs=epochs)
     settings = Settings(
         built, chosen.sampler, chosen.training, chosen.protocol, seed, log=Log(log_encoding), engine="flower"
     )

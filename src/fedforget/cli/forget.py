@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,23 +83,23 @@ def forget(
     how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
     asked = _method(how)
-    fed = looked_at(run) if on_network(run) else opened(run, folder, Compute(workers=workers))[0]
-    if abandon:
-        _abandon(fed, run, as_json)
-        return
-    if isinstance(fed, Service) and resume:
-        raise ConfigError("This run is on a network.", "Its server goes on with the request as soon as it runs.")
-    if resume:
-        request = _interrupted(fed, run)
-        leavers, chosen = list(request.users), build_method(**request.method)
-    else:
-        leavers, chosen = _leavers(fed, who), asked or default_method(fed.model)
-    if dry_run:
-        _estimate(fed, run, leavers, chosen, as_json)
-    elif isinstance(fed, Service):
-        queue(fed, run, leavers, chosen, require, wait, as_json)
-    else:
-        _forget(fed, run, leavers, chosen, require, as_json)
+    with closing(looked_at(run) if on_network(run) else opened(run, folder, Compute(workers=workers))[0]) as fed:
+        if abandon:
+            _abandon(fed, run, as_json)
+            return
+        if isinstance(fed, Service) and resume:
+            raise ConfigError("This run is on a network.", "Its server goes on with the request as soon as it runs.")
+        if resume:
+            request = _interrupted(fed, run)
+            leavers, chosen = list(request.users), build_method(**request.method)
+        else:
+            leavers, chosen = _leavers(fed, who), asked or default_method(fed.model)
+        if dry_run:
+            _estimate(fed, run, leavers, chosen, as_json)
+        elif isinstance(fed, Service):
+            queue(fed, run, leavers, chosen, require, wait, as_json)
+        else:
+            _forget(fed, run, leavers, chosen, require, as_json)
 
 
 def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:

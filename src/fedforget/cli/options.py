@@ -10,7 +10,7 @@ import typer
 from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS
 from fedforget.device.sampling import KINDS
 from fedforget.models import MODELS, Recommender, build_model
-from fedforget.presets import Recipe, recipe, with_horizon
+from fedforget.presets import Recipe, recipe
 from fedforget.server.aggregate import RULES
 from fedforget.server.optimiser import OPTIMISERS, build_optimiser
 
@@ -24,6 +24,9 @@ Fraction = Annotated[float | None, typer.Option(help="The share of clients in a 
 Aggregation = Annotated[str | None, typer.Option(help=f"How updates are combined: {', '.join(RULES)}.")]
 ServerOptimiser = Annotated[
     str | None, typer.Option("--optimiser", help=f"How the server applies them: {', '.join(OPTIMISERS)}.")
+]
+Horizon = Annotated[
+    int | None, typer.Option(help="Rounds over which that learning rate falls to a fifth; 0 to keep it constant.")
 ]
 ServerRate = Annotated[float | None, typer.Option("--server-lr", help="Learning rate of the server's optimiser.")]
 SnapshotEvery = Annotated[int, typer.Option(help="Keep every so-many-th snapshot.")]
@@ -49,9 +52,10 @@ WhenFull = Annotated[str, typer.Option(help=f"What gives way then: {', '.join(PO
 
 
 def recipe_with(
-    preset: str, model: Recommender, rounds: int, optimiser: str | None, server_lr: float | None, **given: Any
-) -> Recipe:
-    """The recipe of a preset, changed by the options that were given; its learning rate falls over these rounds."""
+    preset: str, model: Recommender, *, optimiser: str | None = None, server_lr: float | None = None,
+    horizon: int | None = None, **given: Any,
+) -> Recipe:  # fmt: skip
+    """The recipe of a preset, changed by the options that were given."""
     usual = recipe(preset, model)
     wanted = {key: value for key, value in given.items() if value is not None}
 
@@ -61,12 +65,13 @@ def recipe_with(
 
     step = usual.protocol.optimiser if optimiser is None else build_optimiser(optimiser)
     step = step if server_lr is None else replace(step, lr=server_lr)
+    step = step if horizon is None else replace(step, horizon=horizon)
     protocol = replace(changed(usual.protocol), optimiser=step)
     return Recipe(
         usual.model,
         changed(usual.sampler, sampler="kind", r="R"),
         changed(usual.training),
-        with_horizon(protocol, rounds),
+        protocol,
     )
 
 

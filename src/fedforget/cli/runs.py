@@ -45,6 +45,7 @@ def train(
     aggregation: opt.Aggregation = None,
     optimiser: opt.ServerOptimiser = None,
     server_lr: opt.ServerRate = None,
+    horizon: opt.Horizon = None,
     snapshot_every: opt.SnapshotEvery = Protocol.snapshot_every,
     sampler: opt.SamplerKind = None,
     r: opt.PoolShare = None,
@@ -91,7 +92,8 @@ def train(
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
         built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
         chosen = opt.recipe_with(
-            preset, built, rounds, optimiser, server_lr, fraction=fraction, aggregation=aggregation,
+            preset, built, optimiser=optimiser, server_lr=server_lr, horizon=horizon, fraction=fraction,
+            aggregation=aggregation,
             snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs, batch=batch, lr=lr,
             refit=refit,
         )  # fmt: skip
