@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, one_of
-from fedforget.models import MF, LightGCN, Recommender
+from fedforget.models import MF, NCF, LightGCN, Recommender
 from fedforget.server.optimiser import SGD, Adam
 from fedforget.server.rounds import Protocol
 
@@ -42,10 +42,10 @@ def recipe(preset: str, model: Recommender) -> Recipe:
     if model.closed_form:
         optimiser = Adam(lr=0.05, horizon=ROUNDS)
         return Recipe(model, Sampler(), LocalTraining(epochs=1), Protocol(optimiser=optimiser))
-    if isinstance(model, MF | LightGCN):
-        protocol = Protocol(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
-        return Recipe(model, Sampler(), LocalTraining(refit=True), protocol)
-    return Recipe(model, Sampler(), LocalTraining(), Protocol())
+    if isinstance(model, NCF):
+        return Recipe(model, Sampler(), LocalTraining(lr=0.004), Protocol(aggregation="root"))
+    protocol = Protocol(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
+    return Recipe(model, Sampler(), LocalTraining(refit=isinstance(model, MF | LightGCN)), protocol)
 
 
 def _paper(model: Recommender) -> Recipe:

@@ -33,7 +33,7 @@ class IALS(Recommender):
     negatives: int = 0
     loss: str = "squared"
     alpha: float = 1.0
-    reg: float = 100.0
+    reg: float = 70.0
 
     name: ClassVar[str] = "ials"
     closed_form: ClassVar[bool] = True

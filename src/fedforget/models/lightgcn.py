@@ -32,8 +32,9 @@ class LightGCN(Recommender):
     ) -> Array:
         """Undo the propagation: 2 u* minus the scaled sum of the own items' vectors."""
         counts = np.diff(own_ptr)
-        sums = np.zeros_like(vectors)
-        np.add.at(sums, np.repeat(np.arange(counts.size), counts), items[own_items])
+        sums, some = np.zeros_like(vectors), counts > 0
+        if some.any():
+            sums[some] = np.add.reduceat(items[own_items], own_ptr[:-1][some])
         embeddings: Array = 2 * vectors - sums / np.sqrt(np.maximum(counts, 1)).astype(np.float32)[:, None]
         return embeddings
 
