@@ -16,7 +16,7 @@ from fedforget.models import IALS, MF, MODELS, NCF, LightGCN, LocalModel, Recomm
 
 CLIENTS, ROWS = 3, 7
 TRAINED = [MF(dim=4), LightGCN(dim=4), NCF(dim=4, hidden=(6, 5, 3))]
-SMALL = [*TRAINED, IALS(dim=4, reg=0.5)]
+SMALL = [*TRAINED, IALS(dim=4, reg=0.1)]
 every_model = pytest.mark.parametrize("model", SMALL, ids=lambda model: model.name)
 every_trained_model = pytest.mark.parametrize("model", TRAINED, ids=lambda model: model.name)
 
@@ -279,11 +279,11 @@ def fitted_the_long_way(model: IALS, items: np.ndarray, own: list[int]) -> np.nd
     confidence = np.where(np.isin(np.arange(len(items)), own), 1 + alpha, 1.0)
     wanted = np.isin(np.arange(len(items)), own).astype(float)
     root = np.sqrt(confidence)[:, None]
-    equations = np.concatenate([root * items, np.sqrt(model.reg) * np.eye(model.dim)])
+    equations = np.concatenate([root * items, np.sqrt(model.user_reg(len(items))) * np.eye(model.dim)])
     return np.linalg.lstsq(equations, np.concatenate([root[:, 0] * wanted, np.zeros(model.dim)]), rcond=None)[0]
 
 
-@given(st.integers(0, 2**32), st.sets(st.integers(0, 29), min_size=1, max_size=20), st.floats(0.1, 50))
+@given(st.integers(0, 2**32), st.sets(st.integers(0, 29), min_size=1, max_size=20), st.floats(0.01, 5))
 def test_ials_scores_with_the_vector_that_minimises_the_weighted_squared_error(seed, own, reg):
     model = IALS(dim=5, reg=reg)
     public = model.init_public(30, seed)
@@ -301,7 +301,7 @@ def test_ials_moves_the_item_table_along_the_gradient_of_the_loss_of_all_users()
     users = [fitted_the_long_way(model, table, own) for own in histories]
 
     def loss(items: np.ndarray) -> float:
-        total = model.reg * (items**2).sum()
+        total = model.item_reg(8, 3) * (items**2).sum()
         for own, user in zip(histories, users, strict=True):
             alpha = model.alpha * np.sqrt(len(items) / len(own))
             wanted = np.isin(np.arange(len(items)), own).astype(float)
@@ -322,6 +322,14 @@ def test_ials_moves_the_item_table_along_the_gradient_of_the_loss_of_all_users()
         shift[item, place] = 1e-5
         gradient = (loss(table + shift) - loss(table - shift)) / 2e-5
         assert direction[item, place] == pytest.approx(-gradient / 2, rel=1e-3, abs=1e-5)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.floats(0.1, 2))
+def test_ials_regularises_in_proportion_to_what_chance_gives(users, items, strength):
+    """A nuclear norm is penalised by the geometric mean of the two: it is to be reg (√users + √items)."""
+    model = IALS(reg=strength)
+    together = np.sqrt(model.user_reg(items) * model.item_reg(items, users))
+    assert together == pytest.approx(strength * (np.sqrt(users) + np.sqrt(items)))
 
 
 def test_ials_keeps_nothing_private_and_refuses_what_it_has_no_use_for():

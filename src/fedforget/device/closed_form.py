@@ -23,11 +23,11 @@ class CompiledClosedForm:
         """The contributions of the clients of a plan; ``epochs`` does not matter."""
         out = Trained.empty(plan, self.model, private)
         items = np.ascontiguousarray(public.items)
-        gram = items.T @ items
+        gram, reg = items.T @ items, self.model.user_reg(len(items))
 
         def run(order: Places, counter: Places) -> None:
             als.contributions(
-                order, counter, plan.item_ptr, plan.items, items, gram, self.model.alpha, self.model.reg,
+                order, counter, plan.item_ptr, plan.items, items, gram, self.model.alpha, reg,
                 out.rows, out.dense, out.losses,
             )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -26,14 +27,15 @@ class IALS(Recommender):
     (``models.least_squares``): a device keeps no private parameters. It sends p pᵀ and, for each own item, the row
     ((1 + α) − α p·v) p; from the means of both the server has the gradient of the squared error over *all* items.
 
-    A user with n of N items weighs each of them by ``alpha`` · √(N / n). ``reg`` is the L2 regularisation of user and
-    item vectors.
+    A user with n of N items weighs each of them by ``alpha`` · √(N / n). ``reg`` is the strength of L2 regularisation
+    relative to the largest singular value that chance alone gives interactions of so many users and items, which
+    grows as √users + √items: one value serves small and large federations.
     """
 
     negatives: int = 0
     loss: str = "squared"
     alpha: float = 1.0
-    reg: float = 70.0
+    reg: float = 0.6
 
     name: ClassVar[str] = "ials"
     closed_form: ClassVar[bool] = True
@@ -49,26 +51,34 @@ class IALS(Recommender):
         """None: the user vector is computed when it is needed."""
         return {}
 
+    def user_reg(self, n_items: int) -> float:
+        """The regularisation of user vectors."""
+        return 2 * self.reg * math.sqrt(n_items)
+
+    def item_reg(self, n_items: int, users: int) -> float:
+        """The regularisation of item vectors: its product with that of users is the square of reg (√users + √items)."""
+        return self.reg * (math.sqrt(users) + math.sqrt(n_items)) ** 2 / (2 * math.sqrt(n_items))
+
     def update_shapes(self) -> dict[str, tuple[int, ...]]:
         """p pᵀ, of which the lower half says everything, row after row."""
         return {"gram": (self.dim * (self.dim + 1) // 2,)}
 
     def direction(self, public: Public, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
-        """Minus half the gradient of the mean loss a user: Σ rows − V (Σ p pᵀ + reg/users · I)."""
+        """Minus half the gradient of the mean loss a user: rows − V (p pᵀ + reg of items / users · I), all means."""
         gram = np.zeros((self.dim, self.dim), np.float32)
         gram[np.tril_indices(self.dim)] = dense
         gram += np.tril(gram, -1).T
-        gram[np.diag_indices(self.dim)] += np.float32(self.reg / max(users, 1))
+        gram[np.diag_indices(self.dim)] += np.float32(self.item_reg(len(items), users) / max(users, 1))
         return items - public.items @ gram, np.empty(0, np.float32)
 
     def scorer(self, public: Public) -> Scorer:
         """Fits the user vector in compiled code."""
         items = np.ascontiguousarray(public.items)
-        gram = items.T @ items
+        gram, reg = items.T @ items, self.user_reg(len(items))
 
         def score(_: Array, own_items: NDArray[np.int32]) -> Array:
             weight = confidence(self.alpha, len(items), own_items.size)
-            scores: Array = items @ fitted_user(items, gram, own_items, weight, self.reg)
+            scores: Array = items @ fitted_user(items, gram, own_items, weight, reg)
             return scores
 
         return score
@@ -85,7 +95,7 @@ class IALS(Recommender):
         weights = self.alpha * (n_items / local.degree.clamp(min=1)).sqrt().unsqueeze(-1)
         confident = 1 + weights * local.own
         matrix = local.items.transpose(1, 2) @ (confident.unsqueeze(-1) * local.items)
-        matrix = matrix + self.reg * torch.eye(self.dim)
+        matrix = matrix + self.user_reg(n_items) * torch.eye(self.dim)
         target = (local.items.transpose(1, 2) @ (confident * local.own).unsqueeze(-1)).squeeze(-1)
         solved: Tensor = torch.linalg.solve(matrix, target)
         return solved
