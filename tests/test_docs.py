@@ -32,7 +32,7 @@ def test_the_code_of_the_readme_runs(
     assert code is not None
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ff, "load", lambda name: ff.synthetic(users=60, items=80, mean_items=15))
-    exec(code[1].replace("rounds=200", "rounds=2"), {})
+    exec(code[1].replace("rounds=100", "rounds=2"), {})
     printed = capsys.readouterr().out
     assert "sampled: HR@10" in printed
     assert (tmp_path / "runs" / "a" / "config.toml").exists()

@@ -18,8 +18,9 @@ from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, RunError
 from fedforget.models import IALS, MF, NCF, LightGCN
 from fedforget.server.aggregate import RULES
+from fedforget.server.optimiser import SGD, Adagrad, Adam
 from fedforget.server.rounds import Protocol
-from fedforget.settings import Settings, first_difference, read_config
+from fedforget.settings import Settings, comparable, first_difference, read_config
 
 SIZES = st.integers(1, 300)
 SHARES = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -37,12 +38,27 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 USERS = st.integers(0, 2**63 - 1) | TEXT
+OPTIMISERS = (
+    st.builds(SGD, SHARES, SIZES, SHARES, momentum=SHARES)
+    | st.builds(Adam, SHARES, SIZES, SHARES, beta1=SHARES, beta2=SHARES)
+    | st.builds(Adagrad, SHARES)
+)
+
+
+def settings_of(model, training, protocol, **others) -> Settings:
+    """Settings that go together."""
+    if model.closed_form:
+        protocol = replace(protocol, aggregation="mean")
+    return Settings(model, training=replace(training, refit=training.refit and model.dot_product), protocol=protocol,
+                    **others)  # fmt: skip
+
+
 ANY = st.builds(
-    Settings,
+    settings_of,
     model=MODELS,
     sampler=st.builds(Sampler, st.sampled_from(KINDS), st.integers(1, 100) | SHARES, SHARES),
-    training=st.builds(LocalTraining, SIZES, SIZES, SHARES),
-    protocol=st.builds(Protocol, SHARES, st.sampled_from(RULES), SIZES),
+    training=st.builds(LocalTraining, SIZES, SIZES, SHARES, st.booleans()),
+    protocol=st.builds(Protocol, SHARES, st.sampled_from(RULES), SIZES, OPTIMISERS),
     seed=st.integers(0, 2**63 - 1),
     data=st.dictionaries(TEXT, VALUES, max_size=4),
     joins=st.dictionaries(USERS, st.integers(1, 500), max_size=4),
@@ -188,3 +204,12 @@ def test_a_model_that_is_not_built_in_must_be_passed_in(config):
 def test_a_config_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(RunError, match=r"Cannot write .*config\.toml"):
         Settings(MF()).save(tmp_path / "missing" / "config.toml")
+
+
+def test_runs_of_earlier_versions_without_optimiser_and_refit_are_what_they_were(config):
+    values = read_config(config)
+    del values["protocol"]["optimiser"], values["training"]["refit"]
+    again = Settings.from_dict(values)
+    assert again.protocol.optimiser == SGD()
+    assert not again.training.refit
+    assert first_difference(comparable(values), comparable(again.to_dict())) is None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fedforget.device.sampling import Sampler
 from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError, one_of
-from fedforget.models import MF, NCF, LightGCN, Recommender
+from fedforget.models import NCF, Recommender
 from fedforget.server.optimiser import SGD, Adam
 from fedforget.server.rounds import Protocol
 
@@ -45,7 +45,7 @@ def recipe(preset: str, model: Recommender) -> Recipe:
     if isinstance(model, NCF):
         return Recipe(model, Sampler(), LocalTraining(lr=0.004), Protocol(aggregation="root"))
     protocol = Protocol(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
-    return Recipe(model, Sampler(), LocalTraining(refit=isinstance(model, MF | LightGCN)), protocol)
+    return Recipe(model, Sampler(), LocalTraining(refit=model.dot_product), protocol)
 
 
 def _paper(model: Recommender) -> Recipe:

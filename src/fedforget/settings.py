@@ -54,6 +54,16 @@ class Settings:
             raise one_of("engine", self.engine, ENGINES)
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed is {self.seed}.", "Give a whole number from 0 to 2^63 - 1.")
+        if self.training.refit and not self.model.dot_product:
+            raise ConfigError(
+                f"refit is set, but {self.model.name} does not score by a dot product.",
+                "Leave refit out; it fits user vectors of models that do, such as lightgcn and mf.",
+            )
+        if self.model.closed_form and self.protocol.aggregation != "mean":
+            raise ConfigError(
+                f"aggregation is {self.protocol.aggregation!r} for {self.model.name}.",
+                "Its devices send parts of a gradient, of which the server needs the mean: use 'mean'.",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """As nested tables, for TOML."""

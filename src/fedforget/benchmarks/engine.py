@@ -24,28 +24,34 @@ Say = Callable[[str], None]
 
 
 def bench_engine(
-    data: Interactions, models: Sequence[str], *, growth: bool = True, quick: bool = False, say: Say
+    data: Interactions,
+    models: Sequence[str],
+    *,
+    preset: str = "default",
+    growth: bool = True,
+    quick: bool = False,
+    say: Say,
 ) -> dict[str, Any]:
     """Measure each model's round, the plain loop beside it, and how a round grows with the users."""
     train, _ = data.split()
-    result: dict[str, Any] = {"models": {}, "machine": machine.describe()}
+    result: dict[str, Any] = {"models": {}, "preset": preset, "machine": machine.describe()}
     for name in models:
         say(f"{name}: fast rounds and the plain loop, side by side")
-        result["models"][name] = bench_model(train, build_model(name), quick=quick)
+        result["models"][name] = bench_model(train, build_model(name), preset, quick=quick)
     if growth:
         say(f"growth: {', '.join(f'{n:,}' for n in GROWTH_USERS)} users at a cohort of 100")
         result["growth"] = bench_growth(rounds=20 if quick else 60)
     return result
 
 
-def bench_model(train: Interactions, model: Recommender, *, quick: bool) -> dict[str, float]:
-    """One model at the paper's settings; fast rounds and the machine's peak take turns, and medians count.
+def bench_model(train: Interactions, model: Recommender, preset: str = "default", *, quick: bool) -> dict[str, float]:
+    """One model with the settings of a preset; fast rounds and the machine's peak take turns, and medians count.
 
     The plain loop runs the first rounds of the same run, once with torch on one thread and once on all; the faster
     of the two is compared with the fast engine on the same rounds.
     """
-    Federation(train, model).fit(rounds=1)  # compiles
-    fast = Federation(train, model)
+    Federation(train, model, preset=preset).fit(rounds=1)  # compiles
+    fast = Federation(train, model, preset=preset)
     cores = fast.devices.workers.count
     compared = 1 if quick else 2
     seconds, rates, peaks = [], [], []
@@ -53,7 +59,7 @@ def bench_model(train: Interactions, model: Recommender, *, quick: bool) -> dict
         peaks.append(machine.peak_gflops(cores))
         seconds.append(timed_round(fast))
         rates.append(useful_flops(model, train, fast) / seconds[-1] / 1e9)
-    plain = min(plain_seconds(train, model, threads, compared) for threads in ({1} if quick else {1, cores}))
+    plain = min(plain_seconds(train, model, preset, threads, compared) for threads in ({1} if quick else {1, cores}))
     row = {
         "round_seconds": statistics.median(seconds),
         "plain_loop_round_seconds": plain / compared,
@@ -71,9 +77,9 @@ def timed_round(fed: Federation) -> float:
     return time.perf_counter() - begun
 
 
-def plain_seconds(train: Interactions, model: Recommender, threads: int, rounds: int) -> float:
+def plain_seconds(train: Interactions, model: Recommender, preset: str, threads: int, rounds: int) -> float:
     """The seconds of the first rounds in the plain loop, with so many threads inside each torch operation."""
-    fed = Federation(train, model, compute=Compute(trainer="plain", workers=1))
+    fed = Federation(train, model, preset=preset, compute=Compute(trainer="plain", workers=1))
     torch.set_num_threads(threads)
     try:
         return sum(timed_round(fed) for _ in range(rounds))

@@ -29,6 +29,7 @@ def bench_unlearn(
     ways: Sequence[str] = tuple(WAYS),
     repeats: int = 1,
     training: LocalTraining | None = None,
+    preset: str = "default",
     work: Path | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
@@ -43,13 +44,21 @@ def bench_unlearn(
             f"The work folder {work} is not there.", "Make it first, or leave it out for a temporary one."
         )
     train, test = data.split(test=0.2, seed=seed)
-    settings = {"rounds": rounds, "malicious": malicious, "gamma": gamma, "seed": seed, "repeats": repeats}
+    settings = {
+        "preset": preset,
+        "rounds": rounds,
+        "malicious": malicious,
+        "gamma": gamma,
+        "seed": seed,
+        "repeats": repeats,
+    }
     result: dict[str, Any] = {"models": {}, "settings": settings, "machine": machine.describe()}
     for name in models:
         with TemporaryDirectory(prefix="fedforget-bench-", dir=work) as folder:
             recovery = Recovery(
                 train, test, build_model(name), folder,
                 rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=chosen, training=training,
+                preset=preset,
             )  # fmt: skip
             say(f"{name}: warming up, then {rounds} rounds with {len(recovery.malicious)} malicious users")
             recovery.warm_up()

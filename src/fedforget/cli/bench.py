@@ -11,6 +11,7 @@ from rich.table import Table
 from fedforget.benchmarks import memory as memory_bench
 from fedforget.benchmarks.engine import bench_engine
 from fedforget.benchmarks.unlearn import bench_unlearn
+from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.bench_accuracy import accuracy
 from fedforget.cli.data import AsJson, Folder
@@ -33,6 +34,7 @@ app.command()(accuracy)
 def engine(
     models: Annotated[str, typer.Option(help="Which models, separated by commas.")] = ",".join(MODELS),
     data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
+    preset: opt.Preset = "default",
     skip_growth: Annotated[bool, typer.Option("--skip-growth", help="Leave out the growth with users.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     folder: Folder = None,
@@ -44,6 +46,7 @@ def engine(
     result = bench_engine(
         load(data, folder=folder),
         names,
+        preset=preset,
         growth=not skip_growth,
         quick=quick,
         say=lambda line: None if as_json else show.notes.print(line),
@@ -62,6 +65,7 @@ def unlearn(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training; 200 if not given.")] = None,
     malicious: Annotated[float, typer.Option(help="The share of malicious users.")] = 0.2,
     gamma: Annotated[float, typer.Option(help="γmax, how strongly they push back.")] = 4.0,
+    preset: opt.Preset = "default",
     seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
     methods: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = ",".join(WAYS),
     repeats: Annotated[int, typer.Option(help="Forget so often with each method; the median counts.")] = 1,
@@ -84,7 +88,8 @@ def unlearn(
     result = bench_unlearn(
         load(data, folder=folder),
         names,
-        rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=ways, repeats=repeats, work=work,
+        rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=ways, repeats=repeats, preset=preset,
+        work=work,
         say=lambda line: show.notes.print(line, markup=False),
     )  # fmt: skip
     if as_json:
@@ -155,7 +160,7 @@ def flower(
 
 
 def _show(result: dict[str, Any]) -> None:
-    table = Table(title="A round at the paper's settings")
+    table = Table(title=f"A round with the settings of preset {result['preset']}")
     for name in ("model", "round", "plain loop", "speed-up", "GFLOP/s", "of the peak"):
         table.add_column(name, justify="left" if name == "model" else "right")
     for name, row in result["models"].items():

@@ -63,6 +63,7 @@ def found_command(
     init_std: opt.InitStd = None,
     loss: opt.Loss = None,
     negatives: opt.Negatives = None,
+    reg: opt.Regularisation = None,
     log_encoding: opt.LogEncoding = Log.encoding,
     log_selection: opt.LogSelection = Log.selection,
     alpha: opt.Alpha = Log.alpha,
@@ -70,7 +71,7 @@ def found_command(
     when_full: opt.WhenFull = Log.when_full,
 ) -> None:
     """On the server: begin a federation in a run folder, and write the invitation for those who join."""
-    built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
+    built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives, reg=reg)
     chosen = opt.recipe_with(
         preset, built, optimiser=optimiser, server_lr=server_lr, horizon=horizon, fraction=fraction,
             aggregation=aggregation,

@@ -58,6 +58,7 @@ def train(
     init_std: opt.InitStd = None,
     loss: opt.Loss = None,
     negatives: opt.Negatives = None,
+    reg: opt.Regularisation = None,
     log_encoding: opt.LogEncoding = Log.encoding,
     log_selection: opt.LogSelection = Log.selection,
     alpha: opt.Alpha = Log.alpha,
@@ -90,7 +91,7 @@ def train(
         options = file_options(user_column, item_column, separator)
         train_part, test_part = load(data, folder=folder, **options).split(test, seed)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
-        built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives)
+        built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives, reg=reg)
         chosen = opt.recipe_with(
             preset, built, optimiser=optimiser, server_lr=server_lr, horizon=horizon, fraction=fraction,
             aggregation=aggregation,

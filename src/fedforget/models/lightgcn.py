@@ -26,6 +26,7 @@ class LightGCN(Recommender):
     init_std: float = 0.01
 
     name: ClassVar[str] = "lightgcn"
+    dot_product: ClassVar[bool] = True
 
     def embeddings_for(
         self, vectors: Array, items: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]

@@ -18,6 +18,7 @@ class MF(Recommender):
     init_std: float = 0.01
 
     name: ClassVar[str] = "mf"
+    dot_product: ClassVar[bool] = True
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         """Score the items at these positions: u · v."""

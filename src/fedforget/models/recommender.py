@@ -65,6 +65,9 @@ class Recommender(ABC):
     #: Whether the user's vector is computed from the item table and the user's own items, instead of trained in epochs.
     #: Such a model has no private parameters and needs no negatives.
     closed_form: ClassVar[bool] = False
+    #: Whether items are scored by the dot product of their vectors with one vector of the user, so that a user's vector
+    #: can be fitted by least squares (``LocalTraining.refit``).
+    dot_product: ClassVar[bool] = False
     losses: ClassVar[Sequence[str]] = ("bce", "bpr")
 
     def __post_init__(self) -> None:
