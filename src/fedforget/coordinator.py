@@ -37,6 +37,7 @@ class Coordinator(ABC):
     def __init__(self, run: Run) -> None:
         self._run = run
         self._tidy = False
+        self._drawn_from: tuple[list[UserId], Roster] | None = None
 
     @property
     @abstractmethod
@@ -180,13 +181,20 @@ class Coordinator(ABC):
                 self.state,
                 self.history,
                 self.clients(),
-                Roster(self.members, self.settings.joins),
+                self._roster(),
                 self.aggregator(len(self.members)),
                 epochs=self.settings.training.epochs,
                 seed=self.settings.seed,
                 on_round=after_round,
                 cohorts=cohorts,
             )
+
+    def _roster(self) -> Roster:
+        """Who may take part: made again only when the members have changed, since it hashes every user's id."""
+        members = self.members
+        if self._drawn_from is None or self._drawn_from[0] is not members:
+            self._drawn_from = members, Roster(members, self.settings.joins)
+        return self._drawn_from[1]
 
     def _take_up(self) -> None:
         """Find the round to go on from and load its public parameters, writing nothing."""

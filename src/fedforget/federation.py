@@ -43,6 +43,7 @@ class Federation(Coordinator):
     """
 
     devices: Devices
+    _listed: tuple[Interactions, list[UserId]] | None = None
 
     def __init__(
         self,
@@ -158,9 +159,10 @@ class Federation(Coordinator):
 
     @property
     def members(self) -> list[UserId]:
-        """Who is in the federation."""
-        users: list[UserId] = self.train.user_ids.tolist()
-        return users
+        """Who is in the federation; the same list until users are forgotten."""
+        if self._listed is None or self._listed[0] is not self.train:
+            self._listed = self.train, self.train.user_ids.tolist()
+        return self._listed[1]
 
     @property
     def n_items(self) -> int:

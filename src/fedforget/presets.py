@@ -43,7 +43,7 @@ def recipe(preset: str, model: Recommender) -> Recipe:
         optimiser = Adam(lr=0.05, horizon=ROUNDS)
         return Recipe(model, Sampler(), LocalTraining(epochs=1), Protocol(optimiser=optimiser))
     if isinstance(model, NCF):
-        return Recipe(model, Sampler(), LocalTraining(lr=0.004), Protocol(aggregation="root"))
+        return Recipe(model, Sampler(), LocalTraining(), Protocol(aggregation="root", optimiser=SGD(lr=0.3)))
     protocol = Protocol(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
     return Recipe(model, Sampler(), LocalTraining(refit=model.dot_product), protocol)
 
