@@ -32,7 +32,7 @@ def recovery_table(
     if popular is not None:
         table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
     labelled = [(WAYS[name].label, row) for name, row in methods.items()]
-    others = [(f"Fed-iALS, {WAYS[name].label}", row) for name, row in (ials or {}).items()]
+    others = [(f"iALS {name}", row) for name, row in (ials or {}).items()]
     for label, row in [*labelled, *others]:
         table.add_row(
             label,
