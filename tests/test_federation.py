@@ -357,3 +357,26 @@ def test_ids_are_hashed_once_and_not_at_every_call_of_fit(monkeypatch: pytest.Mo
     monkeypatch.undo()
     fed.forget(fed.cohort(1)[:1])
     assert len(fed.fit(more=1).cohort(4)) == 3
+
+
+def test_a_user_whose_training_diverged_keeps_its_vector_also_where_it_was_fitted_anew(tmp_path: Path) -> None:
+    fed = ff.Federation(
+        ff.synthetic(users=12, items=20, mean_items=6), ff.MF(dim=4), path=tmp_path / "run",
+        protocol=ff.Protocol(fraction=1.0),
+    ).fit(rounds=1)  # fmt: skip
+    assert fed.settings.training.refit
+    victim, trainer = fed.cohort(1)[3], fed.devices._trainer
+    before = fed.devices.private(victim).copy()
+
+    def diverging(*args: object) -> object:
+        trained = trainer(*args)  # type: ignore[arg-type]
+        trained.private[3] = np.nan
+        return trained
+
+    fed.devices._trainer = diverging  # type: ignore[assignment]
+    fed.fit(rounds=2)
+    assert fed.history.record(2).failures == {victim: DIVERGED}
+    assert np.array_equal(fed.devices.private(victim), before)
+    fed.close()
+    again = ff.Federation.open(tmp_path / "run", fed.train)
+    assert np.array_equal(again.devices.private(victim), before)

@@ -38,13 +38,15 @@ REASONS = (DIVERGED, CHANGED)
 
 @dataclass(frozen=True)
 class _Cohort:
-    """The users of a request: their ids and their places among all users."""
+    """The users of a request: their ids, their places among all users, and the private parameters they start from."""
 
     users: list[UserId]
     places: NDArray[np.int64]
+    private: Array
 
     def only(self, keep: NDArray[np.bool_]) -> _Cohort:
-        return _Cohort([user for user, kept in zip(self.users, keep, strict=True) if kept], self.places[keep])
+        users = [user for user, kept in zip(self.users, keep, strict=True) if kept]
+        return _Cohort(users, self.places[keep], self.private[keep])
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,8 @@ class Devices:
         A user whose training diverged keeps what it had and is named with the reason. A round that is asked for
         again starts from where it started before.
         """
-        cohort = self._cohort(round_, users)
-        self._refit(public, cohort.places)
-        plan = self._plan(round_, public, cohort.places)
+        cohort = self._refitted(public, self._cohort(round_, users))
+        plan = self._plan(round_, public, cohort)
         trained, seconds = self._train(plan, public, cohort, epochs)
         sound = _sound(trained)
         self.log.record(round_, self._keys(cohort), plan, trained, sound=sound)
@@ -131,12 +132,12 @@ class Devices:
         """Go through a past round again, on the new trajectory, from ``public``."""
         cohort = self._cohort(round_, users)
         past = self._remember(round_, cohort, public.items.shape[0], private=False)
-        self._refit(public, past.cohort.places)
-        plan = past.plan if how.items == "logged" else self._plan(round_, public, past.cohort.places)
-        trained, seconds = self._train(plan, public, past.cohort, how.epochs)
-        self._stretch(trained, past.cohort, how.stretch)
+        cohort = self._refitted(public, past.cohort)
+        plan = past.plan if how.items == "logged" else self._plan(round_, public, cohort)
+        trained, seconds = self._train(plan, public, cohort, how.epochs)
+        _stretch(trained, cohort, how.stretch)
         sound = _sound(trained)
-        keys = self._keys(past.cohort)
+        keys = self._keys(cohort)
         if how.parts is not None:
             lengths = logged_lengths(plan, past.logged, past.plan, public.items.shape[0])
             dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
@@ -151,7 +152,7 @@ class Devices:
             self.pending = Pending(round_, keys, plan, trained, sound)
         else:
             self.log.record(round_, keys, plan, trained, sound=sound)
-        answers = self._answers(past.cohort, plan, trained, sound, seconds)
+        answers = self._answers(cohort, plan, trained, sound, seconds)
         stored = self._stored(past) if how.stored else None
         return Answers(answers.updates, {**past.missing, **answers.failures}, stored, seconds, how.epochs)
 
@@ -191,36 +192,33 @@ class Devices:
         if self._logged >= round_:
             self.roll_back(round_ - 1)
         self._logged = round_
-        return _Cohort(list(users), np.array([self._place[user] for user in users], np.int64))
+        places = np.array([self._place[user] for user in users], np.int64)
+        return _Cohort(list(users), places, self._private[places])
 
     def _keys(self, cohort: _Cohort) -> NDArray[np.uint64]:
         return self.interactions.user_keys[cohort.places]
 
     def _train(self, plan: Plan, public: Public, cohort: _Cohort, epochs: int) -> tuple[Trained, float]:
         started = time.perf_counter()
-        trained = self._trainer(plan, public, self._private[cohort.places], epochs)
+        trained = self._trainer(plan, public, cohort.private, epochs)
         return trained, time.perf_counter() - started
 
-    def _refit(self, public: Public, places: NDArray[np.int64]) -> None:
-        """Where that is how devices train: fit the vectors of these users to the item table, in place."""
+    def _refitted(self, public: Public, cohort: _Cohort) -> _Cohort:
+        """The same users, starting from vectors that fit the item table, where that is how devices train."""
         if not self.training.refit:
-            return
+            return cohort
         items = np.ascontiguousarray(public.items)
         gram = items.T @ items
-        ptr, own = self.interactions.rows(places)
-        users = np.empty((places.size, self.model.dim), np.float32)
+        ptr, own = self.interactions.rows(cohort.places)
+        users = np.empty((len(cohort.users), self.model.dim), np.float32)
 
         def run(order: Places, counter: Places) -> None:
             fit_users(order, counter, ptr, own, items, gram, CONFIDENCE, REGULARISATION, users)
 
         self.workers.run(run, costs=np.diff(ptr) + self.model.dim)
-        self._private[places, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)
-
-    def _stretch(self, trained: Trained, cohort: _Cohort, factor: float) -> None:
-        """Take the private updates so many times, in place."""
-        if factor != 1:
-            before = self._private[cohort.places]
-            trained.private[:] = before + np.float32(factor) * (trained.private - before)
+        private = cohort.private.copy()
+        private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)
+        return replace(cohort, private=private)
 
     def _answers(
         self, cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_], seconds: float
@@ -267,11 +265,11 @@ class Devices:
             plan.positives, losses,
         )  # fmt: skip
 
-    def _plan(self, round_: int, public: Public, places: NDArray[np.int64]) -> Plan:
-        own_ptr, own_items = self.interactions.rows(places)
+    def _plan(self, round_: int, public: Public, cohort: _Cohort) -> Plan:
+        own_ptr, own_items = self.interactions.rows(cohort.places)
         return draw_plan(
-            self.sampler, **self._purpose(), items=public.items, users=self._private[places], own_ptr=own_ptr,
-            own_items=own_items, user_keys=self.interactions.user_keys[places], round_=round_,
+            self.sampler, **self._purpose(), items=public.items, users=cohort.private, own_ptr=own_ptr,
+            own_items=own_items, user_keys=self._keys(cohort), round_=round_,
         )  # fmt: skip
 
     def _purpose(self) -> dict[str, Any]:
@@ -282,6 +280,12 @@ class Devices:
             "seed": self.seed,
             "workers": self.workers,
         }
+
+
+def _stretch(trained: Trained, cohort: _Cohort, factor: float) -> None:
+    """Take the private updates so many times, in place."""
+    if factor != 1:
+        trained.private[:] = cohort.private + np.float32(factor) * (trained.private - cohort.private)
 
 
 def _sound(trained: Trained) -> NDArray[np.bool_]:

@@ -28,12 +28,10 @@ def scorer(
         return lambda place: score(private[place], interactions.items_of(place))
     items = np.ascontiguousarray(public.items)
     gram = items.T @ items
-    initial = model.init_private(interactions.user_keys, seed)
-    untrained = (private == initial).all(axis=1)
 
     def score_place(place: int) -> Array:
         own, row = interactions.items_of(place), private[place]
-        if untrained[place]:
+        if np.array_equal(row, model.init_private(interactions.user_keys[place : place + 1], seed)[0]):
             row = row.copy()
             weight = confidence(CONFIDENCE, len(items), own.size)
             vector = fitted_user(items, gram, own, weight, REGULARISATION)
