@@ -49,7 +49,7 @@ class Erasure:
         if method.shortens_training() and model.closed_form:
             raise ConfigError(
                 f"{method.name} makes local training shorter, but {model.name} has no epochs: one computation a round.",
-                "Use Retrain(), which is as short for such a model.",
+                "Use Retrain() (--method retrain): its rounds are as short as any for such a model.",
             )
         history = run.current.history
         self.last = max(history.last_round, 0)

@@ -50,7 +50,9 @@ def recipe(preset: str, model: Recommender) -> Recipe:
 
 def _paper(model: Recommender) -> Recipe:
     if model.closed_form:
-        raise ConfigError(f"The paper has no recipe for {model.name}.", "Use preset 'default'.")
+        raise ConfigError(
+            f"The paper has no recipe for {model.name}.", "Use preset 'default', or model lightgcn, ncf or mf."
+        )
     if model.init_std == type(model).init_std:
         model = replace(model, init_std=PAPER_STD)
     return Recipe(model, Sampler(), LocalTraining(), Protocol())
