@@ -145,7 +145,11 @@ def test_the_promised_shape(shell: Shell, tmp_path: Path) -> None:
         "users", "items", "interactions", "popular", "als", "bpr", "item-knn", "federated", "models",
     }  # fmt: skip
     assert (row["users"], list(row["models"])) == (40, ["mf", "ials"])
-    for found in (*(row[name] for name in central.CENTRAL if name != "als-tuned"), row["federated"], *row["models"].values()):
+    for found in (
+        *(row[name] for name in central.CENTRAL if name != "als-tuned"),
+        row["federated"],
+        *row["models"].values(),
+    ):
         assert set(found["full"]) == FULL
         assert set(found["sampled"]) == SAMPLED
     assert row["federated"] == {key: value for key, value in row["models"]["mf"].items() if key != "curve"}

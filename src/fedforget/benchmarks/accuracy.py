@@ -64,7 +64,7 @@ def bench_accuracy(
     settings = {
         "rounds": rounds, "seed": seed, "test": test, "preset": preset,
         "k": Ranking.k, "candidates": Ranking.candidates,
-        "models": {name: build_model(name).settings() for name in names},
+        "models": {name: recipe(preset, build_model(name)).model.settings() for name in names},
         "central": {name: SETTINGS[name] for name in methods},
     }  # fmt: skip
     parts = {name: split_parts(name, data, test, seed) for name, data in datasets.items()}

@@ -18,6 +18,7 @@ from fedforget.data import Interactions
 from fedforget.errors import ConfigError, one_of
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.evaluation.ranking import Scorer
+from fedforget.experiments.measures import popularity
 from fedforget.models.parameters import Array
 from fedforget.workers import Workers
 
@@ -45,8 +46,7 @@ ALPHAS, REGULARISATIONS, HELD_BACK = (1, 3, 10), (0.01, 1, 10, 30, 100), 0.1
 
 def popular(train: Interactions, seed: int) -> Scorer:
     """The number of users of each item, the same for every user."""
-    counts = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
-    return lambda _: counts
+    return popularity(train)
 
 
 def item_knn(train: Interactions, seed: int) -> Scorer:

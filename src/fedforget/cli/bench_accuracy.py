@@ -124,7 +124,7 @@ def _caption(settings: Mapping[str, Any]) -> str:
     fixed = [
         f"{LABELS[method]} {', '.join(f'{key} {value}' for key, value in chosen.items())}"
         for method, chosen in settings["central"].items()
-        if chosen
+        if chosen and method != "als-tuned"
     ]
     return CAPTION.format(**settings) + (UNTUNED.format("; ".join(fixed)) if fixed else "")
 

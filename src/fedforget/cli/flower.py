@@ -74,9 +74,8 @@ def found_command(
     built = opt.model_with(model, dim=dim, init_std=init_std, loss=loss, negatives=negatives, reg=reg)
     chosen = opt.recipe_with(
         preset, built, optimiser=optimiser, server_lr=server_lr, horizon=horizon, fraction=fraction,
-            aggregation=aggregation,
-        snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs, batch=batch, lr=lr,
-        refit=refit,
+        aggregation=aggregation, snapshot_every=snapshot_every, sampler=sampler, r=r, beta=beta, epochs=epochs,
+        batch=batch, lr=lr, refit=refit,
     )  # fmt: skip
     settings = Settings(
         chosen.model,

@@ -8,6 +8,7 @@ from fedforget.data import Interactions
 from fedforget.device.log.stats import PaperLog, log_stats
 from fedforget.device.scoring import scorer
 from fedforget.evaluation import Ranking, evaluate
+from fedforget.evaluation.ranking import Scorer
 from fedforget.experiments.outcome import Accuracy, Curve, LogSize
 from fedforget.federation import Federation
 
@@ -38,9 +39,14 @@ def accuracy_on_the_way(fed: Federation, train: Interactions, test: Interactions
 
 def accuracy_of_popularity(train: Interactions, test: Interactions, like: Federation) -> Accuracy:
     """What recommending the most popular items to everyone would reach."""
-    popularity = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
-    result = evaluate(lambda _: popularity, train, test, Ranking(), like.devices.workers)
+    result = evaluate(popularity(train), train, test, Ranking(), like.devices.workers)
     return Accuracy(result.sampled, result.full)
+
+
+def popularity(train: Interactions) -> Scorer:
+    """Scores every item by the number of its users, the same for everyone."""
+    counts = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
+    return lambda _: counts
 
 
 def log_size(fed: Federation) -> LogSize:

@@ -10,8 +10,8 @@
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                what erasures did, as JSON
 
 and ``snapshots/NNNNNN.safetensors`` the public parameters and the optimiser's state after a round (000000: before the
-first). A round exists
-once its row is committed; its snapshot is written before that, so a crash leaves at most a file without a row.
+first). A round exists once its row is committed; its snapshot is written before that, so a crash leaves at most a file
+without a row.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ from fedforget.server.state import ServerState
 
 #: The name under which the number of steps so far is kept.
 STEPS = "steps"
+#: How a second moment takes in a squared update.
+ADAM, YOGI, ADAGRAD = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Adaptive(Optimiser):
     beta1: float = 0.9
     beta2: float = 0.99
 
-    #: How a second moment takes in a squared update: its place in the compiled kernel.
+    #: One of ADAM, YOGI and ADAGRAD.
     rule: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -127,9 +129,6 @@ class Adaptive(Optimiser):
             _adapt(values, update, m, v, lr, np.float32(self.beta1), np.float32(self.beta2), self.rule)
             moments |= {f"first.{part}": m, f"second.{part}": v}
         return ServerState(public, moments)
-
-
-ADAM, YOGI, ADAGRAD = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -206,9 +205,9 @@ def _adapt(  # type: ignore[no-untyped-def]
             g = update[i, j]
             m = beta1 * first[i, j] + (one - beta1) * g
             v = second[i, j]
-            if rule == 0:
+            if rule == ADAM:
                 v = beta2 * v + (one - beta2) * g * g
-            elif rule == 1:
+            elif rule == YOGI:
                 v -= (one - beta2) * g * g * np.sign(v - g * g)
             else:
                 v += g * g
