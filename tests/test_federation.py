@@ -273,7 +273,7 @@ class TestStatesThatMustNotMix:
         fed = build(board, path=run).fit(rounds=3)
         fed.devices.train(4, fed.public, [1, 2], 1)
         stray = run / "trajectory-1" / "snapshots" / "000004.safetensors"
-        stray.write_bytes(fed.public.to_bytes())
+        stray.write_bytes(fed.state.to_bytes())
         reader = ff.Federation.open(run, board)
         assert reader.rounds == 3
         assert reader.public.digest == fed.public.digest

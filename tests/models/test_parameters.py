@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedforget.models import NCF, Layout, Public
+from fedforget.server.state import ServerState
 
 SHAPES = st.dictionaries(
     st.text("abc.", min_size=1, max_size=3), st.lists(st.integers(0, 4), max_size=3).map(tuple), max_size=5
@@ -63,8 +64,8 @@ def test_gradients_flow_back_through_views():
 def test_public_parameters_survive_a_file_bit_for_bit(public):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "public.safetensors"
-        path.write_bytes(public.to_bytes())
-        again = Public.from_file(path, public.layout)
+        path.write_bytes(ServerState(public).to_bytes())
+        again = ServerState.from_file(path, public.layout).public
     assert again.items.shape == public.items.shape
     assert again.items.dtype == again.dense.dtype == np.float32
     assert again.items.tobytes() == public.items.tobytes()
@@ -96,13 +97,13 @@ def test_a_copy_is_independent_and_names_are_views():
 def test_whole_numbers_in_a_file_do_not_pass_for_the_floats_with_the_same_bits(tmp_path):
     public = Public(np.ones((2, 3), np.float32), np.zeros(0, np.float32), Layout({}))
     path = tmp_path / "public.safetensors"
-    path.write_bytes(public.to_bytes().replace(b'"F32"', b'"I32"'))
-    assert Public.from_file(path, public.layout).digest != public.digest
+    path.write_bytes(ServerState(public).to_bytes().replace(b'"F32"', b'"I32"'))
+    assert ServerState.from_file(path, public.layout).public.digest != public.digest
 
 
 def test_a_file_without_one_of_the_tensors_is_refused(tmp_path):
     public = Public(np.ones((2, 3), np.float32), np.zeros(2, np.float32), Layout({"a": (2,)}))
     path = tmp_path / "public.safetensors"
-    path.write_bytes(public.to_bytes())
+    path.write_bytes(ServerState(public).to_bytes())
     with pytest.raises(KeyError, match="b"):
-        Public.from_file(path, Layout({"b": (2,)}))
+        ServerState.from_file(path, Layout({"b": (2,)}))

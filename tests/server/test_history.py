@@ -202,7 +202,7 @@ def test_a_missing_snapshot_is_skipped_where_a_run_can_be_taken_up(run):
 
 
 def test_a_snapshot_without_a_row_is_no_round(run):
-    snapshot_file(run, 4).write_bytes(public_after(4).to_bytes())
+    snapshot_file(run, 4).write_bytes(state_after(4).to_bytes())
     history = History(run, LAYOUT)
     assert history.last_round == 3
     assert history.usable_rounds() == [3, 2, 1, 0]

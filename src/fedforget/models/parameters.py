@@ -6,12 +6,10 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save
 
 from fedforget.compiled import exact
 
@@ -79,16 +77,6 @@ class Public:
         digest = hashlib.sha256(np.ascontiguousarray(self.items).data)
         digest.update(np.ascontiguousarray(self.dense).data)
         return digest.hexdigest()
-
-    def to_bytes(self) -> bytes:
-        """The parameters as a safetensors file."""
-        data: bytes = save({name: np.ascontiguousarray(value) for name, value in self.named().items()})
-        return data
-
-    @classmethod
-    def from_file(cls, path: Path, layout: Layout) -> Public:
-        """Read a safetensors file written from ``to_bytes``."""
-        return cls.from_tensors(load_file(path), layout)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Any], layout: Layout) -> Public:
