@@ -40,8 +40,8 @@ class Honest:
     def train(self, round_, public, users, epochs) -> Answers:
         return Answers(self.updates(users), {"late": "away"}, seconds=0.25)
 
-    def replay(self, round_, public, users, how) -> Answers:
-        return Answers(self.updates(users), stored=self.updates(users))
+    def replay(self, asked, public, how) -> dict[int, Answers]:
+        return {round_: Answers(self.updates(users), stored=self.updates(users)) for round_, users in asked.items()}
 
     def recall(self, round_, users, n_items) -> Answers:
         return Answers(self.updates(users))
@@ -128,7 +128,7 @@ def test_nothing_is_changed_in_place_and_the_rest_of_an_answer_stays():
 
 
 def test_in_a_replay_the_fresh_update_is_poisoned_and_the_stored_one_is_not():
-    answers = Poisoned(Honest(), Attack(["eve"]), 0, PUBLIC.layout).replay(1, PUBLIC, ["eve"], Replay(1))
+    answers = Poisoned(Honest(), Attack(["eve"]), 0, PUBLIC.layout).replay({1: ["eve"]}, PUBLIC, Replay(1))[1]
     true = Honest().updates(["eve"])
     assert not (answers.updates.rows == true.rows).any()
     np.testing.assert_array_equal(answers.stored.rows, true.rows)

@@ -6,7 +6,7 @@ import json
 import math
 import multiprocessing
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,8 +42,8 @@ from tests.small_federations import (
 
 #: Each of them needs only what Log("float32") keeps.
 METHODS = [
-    ff.FRU(0.4),
-    ff.FRU(0.4, replay="logged", parts="all"),
+    ff.FRU(0.4, stride=1),
+    ff.FRU(0.4, replay="logged", parts="all", stride=1),
     ff.FRU(0.4, calibration="server", parts="all", private="fresh"),
     ff.FRU(0.4, calibration="server", granularity="tensor", replay="logged"),
     ff.FedRemove(),
@@ -71,8 +71,9 @@ class Listening:
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         return self.tamper(round_, self.clients.train(round_, public, users, epochs))
 
-    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
-        return self.tamper(round_, self.clients.replay(round_, public, users, how))
+    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> dict[int, Answers]:
+        answers = self.clients.replay(asked, public, how)
+        return {round_: self.tamper(round_, answer) for round_, answer in answers.items()}
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         return self.tamper(round_, self.clients.recall(round_, users, n_items))
@@ -152,9 +153,8 @@ class Again(ff.Method):
 
     name: ClassVar[str] = "again"
 
-    def step(self, past: ff.PastRound) -> tuple[ServerState, Answers]:
-        how = Replay(past.epochs, self.items, parts=None)
-        return past.take(past.clients.replay(past.round, past.public, past.users, how))
+    def step(self, past: ff.PastStep) -> tuple[ServerState, Mapping[int, Answers]]:
+        return past.replay(Replay(past.epochs, self.items, parts=None))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_the_logged_updates_of_a_round_add_up_to_the_step_between_its_snapshots(
         before, after = fed.history.snapshot(round_ - 1), fed.history.snapshot(round_)
         answers = reader.recall(round_, fed.cohort(round_), DATA.n_items)
         assert list(answers.updates.users) == fed.cohort(round_)
-        stepped = SGD().apply(ServerState(before), aggregate(answers.updates, before)).public
+        stepped = SGD().apply(ServerState(before), aggregate(answers.updates, before), round_).public
         np.testing.assert_allclose(stepped.items, after.items, rtol=0, atol=2e-6)
         np.testing.assert_allclose(stepped.dense, after.dense, rtol=0, atol=2e-6)
         assert not np.array_equal(before.items, after.items)
@@ -523,7 +523,7 @@ def test_too_few_devices_leave_everything_as_it_was(method: ff.Method, store: st
     digest, private, users = fed.public.digest, privates(fed), fed.train.n_users
     before = {} if path is None else contents(path)
     fed.offline = lambda round_, user: round_ >= 6 and user % 3 == 0
-    with pytest.raises(QuorumError, match=r"\d+ of \d+ devices asked in the replay did not answer; 90% must"):
+    with pytest.raises(QuorumError, match=r"\d+ of \d+ updates asked for in the replay did not come; 90% must"):
         fed.forget(leavers, method, require=0.9)
     assert (fed.public.digest, privates(fed), fed.train.n_users) == (digest, private, users)
     assert fed.receipts() == []
@@ -567,7 +567,7 @@ def flip(path: Path, entry: bytes) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("method", [ff.FRU(0.4), ff.FRU(0.4, calibration="server")], ids=["device", "server"])
+@pytest.mark.parametrize("method", [ff.FRU(0.4, stride=1), ff.FRU(0.4, calibration="server")], ids=["device", "server"])
 @pytest.mark.parametrize("damage", ["flipped", "cut short"])
 def test_a_damaged_log_entry_costs_only_its_own_device(damage: str, method: ff.Method, tmp_path: Path) -> None:
     fed, sound = trained(tmp_path / "run", log=FLOAT), trained(log=FLOAT)
@@ -598,7 +598,7 @@ def test_a_missing_round_file_leaves_its_round_without_participants(tmp_path: Pa
     leavers = first_in(fed, 3)
     users = [user for user in fed.cohort(5) if user not in leavers]
     (tmp_path / "run" / "trajectory-1" / "devices" / "rounds" / "000005.log").unlink()
-    receipt = fed.forget(leavers)
+    receipt = fed.forget(leavers, ff.FRU(stride=1))
     assert receipt.missing == {NO_ENTRY: len(users)}
     assert fed.history.record(5).failures == dict.fromkeys(users, NO_ENTRY)
     assert fed.history.snapshot(5).digest == fed.history.snapshot(4).digest
@@ -743,7 +743,7 @@ def test_training_that_diverges_in_a_replay_is_counted_and_keeps_what_was_privat
 
     monkeypatch.setattr(Devices, "_train", diverging)
     times = [round_ for round_ in range(4, ROUNDS + 1) if victim in fed.cohort(round_)]
-    receipt = fed.forget(leavers, ff.FRU(0.5))
+    receipt = fed.forget(leavers, ff.FRU(0.5, stride=1))
     assert receipt.missing == {"training diverged on the device": len(times)}
     assert np.isfinite(fed.public.items).all()
     assert np.isfinite(fed.devices.private(victim)).all()
@@ -919,12 +919,12 @@ def test_an_error_in_the_middle_leaves_the_old_model_and_the_request_can_be_made
             raise OSError("the plot could not be drawn")
 
     with pytest.raises(OSError, match="plot"):
-        fed.forget(leavers, on_round=fail)
+        fed.forget(leavers, ff.FRU(stride=2), on_round=fail)
     assert (fed.public.digest, privates(fed), fed.train.n_users) == (digest, private, 40)
     rounds: list[int] = []
-    receipt = fed.forget(leavers, on_round=lambda record: rounds.append(record.round))
+    receipt = fed.forget(leavers, ff.FRU(stride=2), on_round=lambda record: rounds.append(record.round))
     assert rounds == ([3, 4, 5, 6, 7, 8] if store == "memory" else [6, 7, 8])
-    expected = other.forget(leavers)
+    expected = other.forget(leavers, ff.FRU(stride=2))
     assert_same_state(fed, other)
     assert (receipt.asked, receipt.answered, receipt.bytes_up) == (expected.asked, expected.answered, expected.bytes_up)
 

@@ -23,7 +23,7 @@ from fedforget.federation import Federation
 from fedforget.models import IALS, MF, NCF, LightGCN, LocalModel, Public, Recommender
 from fedforget.server.optimiser import SGD, Adagrad, Adam, Optimiser, Yogi
 from fedforget.server.rounds import Protocol
-from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, PastRound, Retrain
+from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, PastStep, Retrain
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.version import __version__
@@ -53,7 +53,7 @@ __all__ = [
     "Log",
     "Method",
     "Optimiser",
-    "PastRound",
+    "PastStep",
     "Protocol",
     "Public",
     "Ranking",

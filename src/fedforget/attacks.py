@@ -6,7 +6,7 @@ for each client and round, and μ is normal noise with the mean and the standard
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,9 +79,10 @@ class Poisoned:
         """Let these users train, and poison what malicious ones send."""
         return self._poison(round_, self.clients.train(round_, public, users, epochs))
 
-    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
-        """Let these users replay a round, and poison what malicious ones send."""
-        return self._poison(round_, self.clients.replay(round_, public, users, how))
+    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> dict[int, Answers]:
+        """Let users replay rounds, and poison what malicious ones send."""
+        answers = self.clients.replay(asked, public, how)
+        return {round_: self._poison(round_, answer) for round_, answer in answers.items()}
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Pass it on."""

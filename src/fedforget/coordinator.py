@@ -16,7 +16,7 @@ from fedforget.server.history import History, RoundRecord
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator, run_rounds
 from fedforget.server.state import ServerState
-from fedforget.server.unlearning import Method, default_method
+from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.settings import Settings
@@ -116,11 +116,11 @@ class Coordinator(ABC):
         allows are missing: then everything stays as it was. Without a ``method`` it is what suits the model (see
         ``default_method``).
         """
-        return self._forget(users, method or default_method(self.model), require, on_round)
+        return self._forget(users, method, require, on_round)
 
     def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
         """What forgetting these users would take, without doing any of it."""
-        return Erasure(self, self._run, users, method or default_method(self.model)).estimate()
+        return Erasure(self, self._run, users, method).estimate()
 
     @property
     def waiting(self) -> Request | None:
@@ -143,7 +143,7 @@ class Coordinator(ABC):
     def _forget(
         self,
         users: Sequence[UserId],
-        method: Method,
+        method: Method | None,
         require: float | None,
         on_round: OnRound | None,
         asked: Request | None = None,

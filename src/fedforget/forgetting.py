@@ -18,8 +18,9 @@ from fedforget.server.clients import Clients
 from fedforget.server.history import RoundRecord
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator, run_rounds
-from fedforget.server.unlearning import Method
+from fedforget.server.unlearning import Method, default_method, why_chosen
 from fedforget.server.unlearning.estimate import Estimate, estimate
+from fedforget.server.unlearning.method import Past
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum, Tally, replay
 from fedforget.trajectory import Trajectory
@@ -34,10 +35,11 @@ OnRound = Callable[[RoundRecord], None]
 class Erasure:
     """What it takes to forget some users of a federation, and the doing of it."""
 
-    def __init__(self, coordinator: Coordinator, run: Run, users: Sequence[UserId], method: Method) -> None:
+    def __init__(self, coordinator: Coordinator, run: Run, users: Sequence[UserId], method: Method | None) -> None:
         self.coordinator = coordinator
         self.run = run
-        self.method = method
+        model = coordinator.model
+        self.method = method = (method or default_method(model)).for_model(model)
         self.users = checked_users(users, coordinator.members)
         log = coordinator.settings.log
         if method.needs_whole_updates() and not log.whole_updates:
@@ -45,11 +47,10 @@ class Erasure:
                 f"{method.name} needs whole updates, but the devices of this run log lengths only.",
                 "Use FRU(calibration='device'), or train with Log('float32') from the start.",
             )
-        model = coordinator.model
         if method.shortens_training() and model.closed_form:
             raise ConfigError(
                 f"{method.name} makes local training shorter, but {model.name} has no epochs: one computation a round.",
-                "Use Retrain() (--method retrain): its rounds are as short as any for such a model.",
+                "Use Retrain(steps=20) (--method retrain --steps 20), its default: exact, and in a few rounds.",
             )
         history = run.current.history
         self.last = max(history.last_round, 0)
@@ -71,8 +72,12 @@ class Erasure:
 
     def estimate(self) -> Estimate:
         """What it will take."""
-        public, epochs = self.coordinator.public, self.coordinator.settings.training.epochs
-        return estimate(self.run.current.history, public, set(self.users), self.method, epochs, self.start)
+        settings = self.coordinator.settings
+        return estimate(
+            self.run.current.history, self.coordinator.public, self.method, self._past(),
+            epochs=settings.training.epochs, first=self.first, start=self.start,
+            waiting=settings.engine != "simulation", chosen=why_chosen(self.method, self.coordinator.model),
+        )  # fmt: skip
 
     def carry_out(self, require: float | None, on_round: OnRound, asked: Request | None = None) -> Receipt:
         """Build the new trajectory, put it in service, and give up the old one."""
@@ -102,7 +107,7 @@ class Erasure:
         waiting = self.run.waiting()
         if waiting is None:
             request = asked or Request.new(self.users, self.method.settings(), require or 0.0)
-            return replace(request, trajectory=self.coordinator.settings.trajectory + 1)
+            return replace(request, method=self.method.settings(), trajectory=self.coordinator.settings.trajectory + 1)
         if waiting.asks_for(self.users, self.method.settings()):
             return waiting if require is None else replace(waiting, require=require)
         raise RunError(
@@ -130,9 +135,32 @@ class Erasure:
 
         settings = self.coordinator.settings
         return replay(
-            self.method, set(self.users), self.run.current.history, new.history, clients, self._aggregator(),
-            start=self.start, first=self.first, epochs=settings.training.epochs, quorum=quorum, on_round=after_round,
+            self.method, self._past(), new.history, clients, self._aggregator(),
+            epochs=settings.training.epochs, quorum=quorum, on_round=after_round,
         )  # fmt: skip
+
+    def _past(self) -> Past:
+        """The rounds to go through again, without the forgotten users."""
+        history, roster, settings = self.run.current.history, self._roster(), self.coordinator.settings
+        gone = set(self.users)
+        rounds = range(self.start + 1, self.last + 1) if self.first is not None else ()
+        records = [history.record(round_) for round_ in rounds]
+        return Past(
+            {record.round: [user for user in record.participants if user not in gone] for record in records},
+            self.first or 0,
+            {record.round for record in records if record.epochs in (0, settings.training.epochs)},
+            lambda round_, fraction: roster.cohort(round_, fraction, settings.seed),
+            history.moved,
+        )
+
+    def _roster(self) -> Roster:
+        """The users who stay."""
+        gone = set(self.users)
+        joins = self.coordinator.settings.joins
+        return Roster(
+            [user for user in self.coordinator.members if user not in gone],
+            {user: round_ for user, round_ in joins.items() if user not in gone},
+        )
 
     def _aggregator(self) -> Aggregator:
         return self.coordinator.aggregator(len(self.coordinator.members) - len(self.users))
@@ -141,9 +169,6 @@ class Erasure:
         """The ordinary rounds that the method adds at the end."""
         more = self.method.more_rounds(self.last) if self.first is not None else 0
         settings = self.coordinator.settings
-        gone = set(self.users)
-        stayers = [user for user in self.coordinator.members if user not in gone]
-        joins = {user: round_ for user, round_ in settings.joins.items() if user not in gone}
         state = new.history.state(new.history.last_round)
 
         def after_round(record: RoundRecord, _: object) -> None:
@@ -151,11 +176,11 @@ class Erasure:
             on_round(record)
 
         run_rounds(
-            self.last + more, state, new.history, clients, Roster(stayers, joins), self._aggregator(),
+            self.last + more, state, new.history, clients, self._roster(), self._aggregator(),
             epochs=settings.training.epochs, seed=settings.seed, on_round=after_round,
         )  # fmt: skip
         for round_ in range(self.last + 1, self.last + more + 1):
-            tally.add(new.history.record(round_), state.public)
+            tally.add([new.history.record(round_)], state.public)
         return more
 
     def _receipt(
@@ -178,5 +203,8 @@ class Erasure:
             digest_after=new.history.snapshot(new.history.last_round).digest,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
+            communication_rounds=tally.communication_rounds,
+            messages=tally.messages,
+            chosen=why_chosen(self.method, self.coordinator.model),
             salt=request.salt,
         )

@@ -23,7 +23,8 @@ class Order:
     ``in_service`` names the trajectory in service, which is ``lineage``'s last or, while users are being forgotten, the
     one before it. ``since`` has for each user the last round on this trajectory that counted, and ``served`` the last
     one on the trajectory in service: whatever its device did after that came too late. ``factors`` are, by trajectory
-    and round, those of such rounds in which the server calibrated.
+    and round, those of such rounds in which the server calibrated. ``rounds`` are the past rounds that each user is to
+    go through again, in ascending order, the first of all being ``round``; without them each is asked for that one.
     """
 
     federation: str
@@ -35,6 +36,16 @@ class Order:
     since: tuple[int, ...]
     served: tuple[int, ...]
     factors: Mapping[tuple[str, int], Factors] = field(default_factory=dict)
+    rounds: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def asked(self) -> dict[int, list[UserId]]:
+        """Who is asked for which round."""
+        asked: dict[int, list[UserId]] = {}
+        for user, rounds in zip(self.users, self.rounds or [(self.round,)] * len(self.users), strict=True):
+            for round_ in rounds:
+                asked.setdefault(round_, []).append(user)
+        return dict(sorted(asked.items()))
 
     @property
     def trajectory(self) -> str:

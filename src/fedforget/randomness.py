@@ -18,6 +18,8 @@ from fedforget.compiled import exact
 Stream = NDArray[np.uint64]
 #: A user's id as it comes from outside: the same type everywhere.
 UserId = int | str
+#: One round, or the round of each user that is spoken of.
+Rounds = int | NDArray[np.int64]
 
 #: What a stream may be drawn for. The numbers are part of the format of a run: never reuse or reorder them.
 COHORT: Final = 1
@@ -132,12 +134,19 @@ def fill_uniform(state: Stream, out: NDArray[np.float32], low: float, high: floa
         out[i] = low + (high - low) * uniform(state)
 
 
+def priorities(seed: int, purpose: int, rounds: Rounds, users: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One keyed draw for each user: sorting by it is a random order that does not depend on who else is there.
+
+    The draw is for one round, or for each user's own.
+    """
+    return _priorities(seed, purpose, np.full(users.size, rounds, np.int64), users)
+
+
 @exact
-def priorities(seed: int, purpose: int, round_: int, users: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One keyed draw for each user: sorting by it is a random order that does not depend on who else is there."""
+def _priorities(seed: int, purpose: int, rounds: NDArray[np.int64], users: NDArray[np.uint64]) -> NDArray[np.uint64]:
     out = np.empty(users.size, np.uint64)
     for i in range(users.size):
-        out[i] = key(seed, purpose, round_, users[i])
+        out[i] = key(seed, purpose, rounds[i], users[i])
     return out
 
 

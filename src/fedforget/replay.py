@@ -35,6 +35,11 @@ class Replay:
     stored: bool = False
     stretch: float = 1.0
 
+    @property
+    def uses_log(self) -> bool:
+        """Whether a device has to look up in its log what it did then; if not, it simply trains."""
+        return self.items == "logged" or self.parts is not None or self.stored
+
 
 @dataclass(frozen=True)
 class Factors:

@@ -118,7 +118,7 @@ class Trajectory:
         """Let history, snapshots and metrics hold the rounds up to this one, and nothing that a crash left behind."""
         self.history.forget_after(round_)
         if self.history.last_round < 0:
-            self.history.commit(RoundRecord(0, [], None, 0.0), state)
+            self.history.commit([RoundRecord(0, [], None, 0.0)], state)
         self.metrics.drop_after(round_)
         known = {line["round"] for line in self.metrics.read() if "loss" in line}
         for missing in range(1, round_ + 1):

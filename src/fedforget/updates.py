@@ -57,6 +57,23 @@ class Updates:
         )
 
     @staticmethod
+    def end_to_end(parts: Sequence[Updates]) -> Updates:
+        """The updates of several parts, one part after the other; a user may be in several of them."""
+        if len(parts) == 1:
+            return parts[0]
+        parts = [part for part in parts if len(part)] or list(parts[:1])
+        counts = np.concatenate([np.diff(part.ptr) for part in parts])
+        return Updates(
+            [user for part in parts for user in part.users],
+            np.concatenate([[0], np.cumsum(counts)]),
+            np.concatenate([part.items for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.dense for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.losses for part in parts]),
+        )
+
+    @staticmethod
     def together(parts: Sequence[Updates], order: Sequence[int | str]) -> Updates | None:
         """The updates of several parts, their clients in this order; None if there are none."""
         found = {user: (part, place) for part in parts for place, user in enumerate(part.users)}
@@ -73,6 +90,21 @@ class Updates:
             np.stack([part.dense[place] for part, place in places]),
             np.array([part.sizes[place] for part, place in places], np.int64),
             np.array([part.losses[place] for part, place in places], np.float32),
+        )
+
+    def between(self, start: int, stop: int) -> Updates:
+        """The updates of the clients from one place to another, without copying them."""
+        if start == 0 and stop == len(self):
+            return self
+        rows = slice(self.ptr[start], self.ptr[stop])
+        return Updates(
+            self.users[start:stop],
+            self.ptr[start : stop + 1] - self.ptr[start],
+            self.items[rows],
+            self.rows[rows],
+            self.dense[start:stop],
+            self.sizes[start:stop],
+            self.losses[start:stop],
         )
 
     def only(self, keep: NDArray[np.bool_]) -> Updates:

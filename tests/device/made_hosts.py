@@ -128,8 +128,15 @@ def bits_of(updates: Updates | None) -> list[Any]:
     return [list(updates.users), *(part.tobytes() for part in parts)]
 
 
-def bits(answers: Answers, *users: UserId) -> list[Any]:
-    """All that a device answered, to the bit; or what it answered for some of its users."""
+def only(answers: Mapping[int, Answers]) -> Answers:
+    """What a device answered to an order about a single round."""
+    (answer,) = answers.values()
+    return answer
+
+
+def bits(answers: Answers | Mapping[int, Answers], *users: UserId) -> list[Any]:
+    """All that a device answered for a round, to the bit; or what it answered for some of its users."""
+    answers = answers if isinstance(answers, Answers) else only(answers)
     if users:
         return bits_of(Updates.together([answers.updates], users))
     return [bits_of(answers.updates), dict(answers.failures), bits_of(answers.stored)]

@@ -27,6 +27,7 @@ from tests.device.made_hosts import (
     logged,
     look,
     on_disk,
+    only,
     order,
     path_of,
     private,
@@ -184,7 +185,7 @@ def test_more_epochs_than_agreed_are_refused_and_nothing_is_logged(host, epochs)
     assert answers.failures == dict.fromkeys(USERS, TOO_LONG)
     assert len(answers.updates) == 0
     assert everything(host, but="order") == before
-    replay = host.replay(replayed(6, 3, 2), sent(3), replace(PLAIN, epochs=epochs))
+    replay = only(host.replay(replayed(6, 3, 2), sent(3), replace(PLAIN, epochs=epochs)))
     assert replay.failures == dict.fromkeys(USERS, TOO_LONG)
 
 
@@ -202,7 +203,7 @@ def test_a_model_of_another_shape_is_refused_and_nothing_is_logged(host, items, 
     answers = host.train(order(5, 5, 4), other, EPOCHS)
     assert answers.failures == dict.fromkeys(USERS, OTHER_MODEL)
     assert everything(host, but="order") == before
-    assert host.replay(replayed(6, 3, 2), other, PLAIN).failures == dict.fromkeys(USERS, OTHER_MODEL)
+    assert only(host.replay(replayed(6, 3, 2), other, PLAIN)).failures == dict.fromkeys(USERS, OTHER_MODEL)
     with pytest.raises(RefusedError, match=OTHER_MODEL), host.looking(order(7, 5, 4), other):
         pytest.fail("a device looked at another model")
 

@@ -27,6 +27,7 @@ from tests.device.made_hosts import (
     factors_of,
     files_of,
     on_disk,
+    only,
     order,
     private,
     replayed,
@@ -50,7 +51,7 @@ def train_late(host: Host) -> Answers:
 
 def begin_again(host: Host) -> Answers:
     """The first round on a new trajectory, which waits for the server's factors."""
-    return host.replay(replayed(11, 3, 2, users=COUPLE), sent(30), WAITS)
+    return only(host.replay(replayed(11, 3, 2, users=COUPLE), sent(30), WAITS))
 
 
 def go_on(host: Host) -> Answers:

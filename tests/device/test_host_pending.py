@@ -25,6 +25,7 @@ from tests.device.made_hosts import (
     in_memory,
     logged,
     look,
+    only,
     order,
     private,
     public_of,
@@ -47,8 +48,8 @@ def test_a_replay_waits_and_is_settled_as_devices_in_memory_log_it(tmp_path, mod
     new, known = branched(devices, 2), {}
     for round_ in (3, 4):
         asked = replayed(round_ + 2, round_, round_ - 1, factors=known)
-        mine = host.replay(asked, sent(round_ * 10, model), WAITS)
-        assert bits(mine) == bits(new.replay(round_, public_of(round_ * 10, model), list(USERS), WAITS))
+        mine = only(host.replay(asked, sent(round_ * 10, model), WAITS))
+        assert bits(mine) == bits(new.replay({round_: list(USERS)}, public_of(round_ * 10, model), WAITS)[round_])
         assert mine.stored is not None
         assert len(mine.stored) == 3
         new.settle(round_, factors_of(round_, model))
@@ -103,7 +104,7 @@ def test_factors_of_another_shape_are_refused_and_the_replay_still_waits(host, s
     trained(host, 4)
     host.replay(replayed(5, 3, 2), sent(30), WAITS)
     wrong = Factors(np.ones(shape[0], np.float32), np.ones(shape[1], np.float32))
-    answers = host.replay(replayed(6, 4, 3, factors={("a", 3): wrong}), sent(40), WAITS)
+    answers = only(host.replay(replayed(6, 4, 3, factors={("a", 3): wrong}), sent(40), WAITS))
     assert answers.failures == dict.fromkeys(USERS, OTHER_MODEL)
     look(host, replayed(7, 4, 3, factors={("a", 3): factors_of(3, ff.MF(dim=4))}))
     assert entries(host, "ann", "a")[3] != b""

@@ -58,7 +58,7 @@ def test_on_a_new_trajectory_private_parameters_are_what_a_branch_in_memory_has(
     asked = order(5, until + 1, until, lineage=lineage, in_service="origin", served=4)
     mine = host.replay(asked, sent(9), Replay(epochs=2)) if until < 4 else host.train(asked, sent(9), EPOCHS)
     theirs = (
-        new.replay(until + 1, public_of(9), list(USERS), Replay(epochs=2))
+        new.replay({until + 1: list(USERS)}, public_of(9), Replay(epochs=2))[until + 1]
         if until < 4
         else new.train(until + 1, public_of(9), list(USERS), EPOCHS)
     )
@@ -76,7 +76,7 @@ def test_a_whole_replay_is_what_devices_in_memory_do(host):
     new = branched(devices, 2)
     for round_, how in ((3, Replay(epochs=2)), (4, Replay(epochs=1, items="logged", parts="all"))):
         mine = host.replay(replayed(round_ + 2, round_, round_ - 1), sent(round_ * 10), how)
-        assert bits(mine) == bits(new.replay(round_, public_of(round_ * 10), list(USERS), how))
+        assert bits(mine) == bits(new.replay({round_: list(USERS)}, public_of(round_ * 10), how)[round_])
     on = host.train(order(7, 5, 4, lineage=FORK), sent(5), EPOCHS)
     assert bits(on) == bits(new.train(5, public_of(5), list(USERS), EPOCHS))
     for user in USERS:

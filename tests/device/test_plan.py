@@ -29,7 +29,7 @@ class Cohort:
     users: np.ndarray
     keys: np.ndarray
 
-    def plan(self, sampler, negatives=1, pairwise=False, round_=1, workers=ONE, only=None) -> Plan:
+    def plan(self, sampler, negatives=1, pairwise=False, rounds=1, workers=ONE, only=None) -> Plan:
         chosen = list(range(len(self.own))) if only is None else only
         return draw_plan(
             sampler,
@@ -37,19 +37,19 @@ class Cohort:
             pairwise=pairwise,
             items=self.items,
             users=self.users[chosen],
-            round_=round_,
+            rounds=rounds,
             workers=workers,
             **self.named(chosen),
         )
 
-    def again(self, plan: Plan, sampler, negatives=1, pairwise=False, round_=1, workers=ONE):
+    def again(self, plan: Plan, sampler, negatives=1, pairwise=False, rounds=1, workers=ONE):
         """The plan of all clients from the walks of another."""
         return redraw_plan(
             sampler,
             negatives=negatives,
             pairwise=pairwise,
             n_items=self.items.shape[0],
-            round_=round_,
+            rounds=rounds,
             walk_ptr=plan.walk_ptr,
             walks=plan.walks,
             workers=workers,
@@ -204,7 +204,7 @@ def test_an_empty_cohort_has_an_empty_plan():
 def test_another_round_or_another_user_draws_otherwise():
     cohort = Cohort.of([[0, 1, 2, 3]] * 2, 200)
     sampler = Sampler("random", beta=1.0)
-    plans = [cohort.plan(sampler, 4, round_=round_) for round_ in (1, 2)]
+    plans = [cohort.plan(sampler, 4, rounds=round_) for round_ in (1, 2)]
     drawn = [tuple(plan.client_items(client)[4:].tolist()) for plan in plans for client in (0, 1)]
     assert len(set(drawn)) == 4
     assert len({int(key) for plan in plans for key in plan.batch_keys}) == 4
@@ -260,8 +260,8 @@ def test_a_walk_is_that_of_the_definition(cohort, sampler, negatives):
 
 @given(cohorts(), SAMPLERS, st.integers(1, 5), st.booleans(), st.sampled_from([ONE, TWO]))
 def test_walks_lead_to_the_same_plan_again(cohort, sampler, negatives, pairwise, workers):
-    plan = cohort.plan(sampler, negatives, pairwise, round_=7)
-    again, sound = cohort.again(plan, sampler, negatives, pairwise, round_=7, workers=workers)
+    plan = cohort.plan(sampler, negatives, pairwise, rounds=7)
+    again, sound = cohort.again(plan, sampler, negatives, pairwise, rounds=7, workers=workers)
     assert same(again, plan)
     assert sound.all()
     assert sound.shape == (len(plan),)

@@ -155,7 +155,7 @@ class TestReplay:
         previous = fed._run.current.log
         devices = fed.devices.branch(previous.branch(None, 0, np.empty(0, np.uint64)), 0, [])
         public = fed.history.snapshot(round_ - 1)
-        answers = devices.replay(round_, public, users, Replay(1, "logged"))
+        answers = devices.replay({round_: users}, public, Replay(1, "logged"))[round_]
         assert len(answers.updates) + len(answers.failures) == len(users)
         return Counter(answers.failures.values())
 

@@ -39,7 +39,7 @@ def replayed(past: Past, how: Replay) -> tuple[Updates, np.ndarray]:
     devices, public, users, _ = past
     devices.roll_back(ROUND - 1)
     before = np.stack([devices.private(user) for user in users])
-    updates = devices.replay(ROUND, public, users, how).updates
+    updates = devices.replay({ROUND: users}, public, how)[ROUND].updates
     assert list(updates.users) == users
     return updates, np.stack([devices.private(user) for user in users]) - before
 

@@ -43,7 +43,7 @@ def cohort(model: ff.Recommender, n: int = 9) -> tuple[Plan, Public, Array]:
     ptr, own = data.rows(places)
     plan = draw_plan(
         ff.Sampler(), negatives=model.negatives, pairwise=model.loss == "bpr", items=public.items, users=private,
-        own_ptr=ptr, own_items=own, user_keys=data.user_keys[places], seed=5, round_=2, workers=Workers(1),
+        own_ptr=ptr, own_items=own, user_keys=data.user_keys[places], seed=5, rounds=2, workers=Workers(1),
     )  # fmt: skip
     return plan, public, private
 

@@ -47,6 +47,7 @@ from fedforget.server.aggregate import MISSHAPEN
 from fedforget.updates import Answers, Updates
 
 DIM, DENSE = 2, 3
+ROUND = 4
 HEAD = "{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}\n"
 
 
@@ -90,10 +91,13 @@ def orders(draw: st.DrawFn) -> Order:
     def rounds() -> tuple[int, ...]:
         return tuple(draw(st.lists(whole, min_size=len(users), max_size=len(users))))
 
+    past = draw(st.lists(st.sets(whole, min_size=1, max_size=3), min_size=len(users), max_size=len(users)))
+    first = min((min(own) for own in past), default=draw(whole))
     return Order(
         draw(words), draw(whole), tuple((name, draw(whole)) for name in names), draw(st.sampled_from(names)),
-        draw(whole), tuple(users), rounds(), rounds(),
+        first, tuple(users), rounds(), rounds(),
         draw(st.dictionaries(places, st.builds(Factors, numbers, numbers), max_size=3)),
+        draw(st.sampled_from([(), tuple(tuple(sorted(own)) for own in past)])),
     )  # fmt: skip
 
 
@@ -161,7 +165,9 @@ def test_a_replay_comes_back_as_it_was(how):
 @given(answers())
 def test_answers_come_back_as_they_were(given):
     asked = [*given.updates.users, *given.failures]
-    back = unpack_answers(sent(pack_answers(given)), asked, DIM, DENSE, stored=given.stored is not None)
+    back = unpack_answers(
+        sent(pack_answers({ROUND: given})), {ROUND: asked}, DIM, DENSE, stored=given.stored is not None
+    )[ROUND]
     assert bits_of_updates(back.updates) == bits_of_updates(given.updates)
     assert bits_of_updates(back.stored) == bits_of_updates(given.stored)
     assert back.failures == given.failures
@@ -170,7 +176,7 @@ def test_answers_come_back_as_they_were(given):
 
 def test_the_answer_of_a_device_on_which_nobody_is_enrolled_comes_back():
     given = Answers(Updates.none(), {"ann": "it is not enrolled on this device"})
-    back = unpack_answers(sent(pack_answers(given)), ["ann"], DIM, DENSE, stored=False)
+    back = unpack_answers(sent(pack_answers({ROUND: given})), {ROUND: ["ann"]}, DIM, DENSE, stored=False)[ROUND]
     assert back.failures == {"ann": "it is not enrolled on this device"}
     assert back.updates.fits(DIM, DENSE)
 
@@ -335,7 +341,7 @@ def tampered(content: RecordDict, record: str, **changes: Any) -> RecordDict:
 SINGLE = {"federation": str, "number": int, "in_service": str, "round": int}
 LISTS = {
     "trajectories": [str], "branches": [int], "users": [str, int], "since": [int], "served": [int],
-    "calibrated_on": [str], "calibrated": [int],
+    "calibrated_on": [str], "calibrated": [int], "rounds": [int], "rounds_each": [int],
 }  # fmt: skip
 VALUES = [1.5, True, b"x", "text", 5]
 WRONG = [(name, value) for name, kind in SINGLE.items() for value in VALUES if type(value) is not kind]
@@ -359,7 +365,10 @@ def test_an_order_with_a_value_of_the_wrong_type_is_refused_by_its_name(name, va
 @pytest.mark.parametrize(
     "changes",
     [{"trajectories": [], "branches": []}, {"trajectories": ["origin"]}, {"branches": [0, 3, 5]}, {"since": [2]},
-     {"served": []}, {"users": []}, {"users": [1, 2, 3]}, {"in_service": "b"}],
+     {"served": []}, {"users": []}, {"users": [1, 2, 3]}, {"in_service": "b"},
+     {"rounds": [4, 5]}, {"rounds": [4], "rounds_each": [1]}, {"rounds": [4, 3], "rounds_each": [1, 1]},
+     {"rounds": [4, 4, 6], "rounds_each": [2, 1]}, {"rounds": [6, 5, 4], "rounds_each": [2, 1]},
+     {"rounds": [4], "rounds_each": [1, 0]}, {"rounds": [4, 5], "rounds_each": [3, -1]}],
     ids=str,
 )  # fmt: skip
 def test_an_order_that_contradicts_itself_is_refused(changes):
@@ -425,7 +434,7 @@ def updates(*users: UserId) -> Updates:
 
 
 def answered(given: Answers, asked: Sequence[UserId] = ("ann", "bob"), stored: bool = False) -> Answers:
-    return unpack_answers(sent(pack_answers(given)), asked, DIM, DENSE, stored)
+    return unpack_answers(sent(pack_answers({ROUND: given})), {ROUND: asked}, DIM, DENSE, stored)[ROUND]
 
 
 def refused(given: Answers, asked: Sequence[UserId] = ("ann", "bob"), stored: bool = False) -> str:
@@ -448,9 +457,9 @@ def test_a_user_twice_is_refused():
 
 def test_more_or_fewer_reasons_than_failures_are_refused():
     for reasons in ([], ["away", "away"]):
-        content = tampered(pack_answers(Answers(updates("ann"), {"bob": "away"})), "answer", reasons=reasons)
-        with pytest.raises(MessageError, match=NOT_ASKED):
-            unpack_answers(content, ["ann", "bob"], DIM, DENSE, stored=False)
+        content = tampered(pack_answers({ROUND: Answers(updates("ann"), {"bob": "away"})}), "answer", reasons=reasons)
+        with pytest.raises(MessageError, match="the answer contradicts itself"):
+            unpack_answers(content, {ROUND: ["ann", "bob"]}, DIM, DENSE, stored=False)
 
 
 def test_those_of_whom_a_device_says_nothing_have_that_as_their_reason():
@@ -506,19 +515,19 @@ def test_updates_with_numbers_of_another_kind_are_refused_by_their_name(name, ki
 
 @pytest.mark.parametrize("name", ["ptr", "items", "rows", "dense", "sizes", "losses"])
 def test_updates_that_lack_a_part_are_refused_by_its_name(name):
-    content = pack_answers(Answers(updates("ann", "bob")))
+    content = pack_answers({ROUND: Answers(updates("ann", "bob"))})
     parts = {part: array for part, array in content.array_records["updates"].items() if part != name}
     content["updates"] = ArrayRecord(parts)
     with pytest.raises(MessageError, match=f"the message has no {name}"):
-        unpack_answers(sent(content), ["ann", "bob"], DIM, DENSE, stored=False)
+        unpack_answers(sent(content), {ROUND: ["ann", "bob"]}, DIM, DENSE, stored=False)[ROUND]
 
 
 @pytest.mark.parametrize("name", ["answer", "updates", "stored"])
 def test_answers_that_lack_a_record_are_refused_by_its_name(name):
-    content = pack_answers(Answers(updates("ann"), {}, updates("ann")))
+    content = pack_answers({ROUND: Answers(updates("ann"), {}, updates("ann"))})
     del content[name]
     with pytest.raises(MessageError, match=f"the message has no {name}"):
-        unpack_answers(sent(content), ["ann", "bob"], DIM, DENSE, stored=True)
+        unpack_answers(sent(content), {ROUND: ["ann", "bob"]}, DIM, DENSE, stored=True)[ROUND]
 
 
 @pytest.mark.parametrize(
@@ -528,9 +537,11 @@ def test_answers_that_lack_a_record_are_refused_by_its_name(name):
      ("stored_users", 1.5)],
 )  # fmt: skip
 def test_answers_with_a_value_of_the_wrong_type_are_refused_by_its_name(name, value):
-    content = pack_answers(Answers(updates("ann"), {"bob": "away"}, updates("ann")))
+    content = pack_answers({ROUND: Answers(updates("ann"), {"bob": "away"}, updates("ann"))})
     with pytest.raises(MessageError, match=f"its {name} is"):
-        unpack_answers(tampered(content, "answer", **{name: value}), ["ann", "bob"], DIM, DENSE, stored=True)
+        unpack_answers(tampered(content, "answer", **{name: value}), {ROUND: ["ann", "bob"]}, DIM, DENSE, stored=True)[
+            ROUND
+        ]
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0])
@@ -540,9 +551,9 @@ def test_a_time_that_cannot_be_is_refused(seconds):
 
 
 def test_stored_updates_that_nobody_asked_for_are_not_looked_at():
-    content = pack_answers(Answers(updates("ann", "bob")))
+    content = pack_answers({ROUND: Answers(updates("ann", "bob"))})
     content["stored"] = of_bytes(b"nonsense")
-    found = unpack_answers(sent(content), ["ann", "bob"], DIM, DENSE, stored=False)
+    found = unpack_answers(sent(content), {ROUND: ["ann", "bob"]}, DIM, DENSE, stored=False)[ROUND]
     assert found.stored is None
     assert list(found.updates.users) == ["ann", "bob"]
 

@@ -158,7 +158,7 @@ class OnFlower:
 
     def private(self, user: UserId) -> np.ndarray:
         """What a user's device would go on from if it were asked now."""
-        (order,) = self.service.fleet.orders(self.history, self.history, self.service.rounds + 1, [user]).values()
+        (order,) = self.service.fleet.orders(self.history, self.history, {self.service.rounds + 1: [user]}).values()
         public = self.service.public
         with Host(self.states[node_of(user)]).looking(order, (public.items, public.dense)) as look:
             assert look is not None

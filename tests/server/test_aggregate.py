@@ -84,7 +84,7 @@ def test_plain_averaging_adds_the_step_and_changes_nothing_passed_in(updates, ru
     public = public_part(0.5)
     before, rows = public.digest, updates.rows.copy()
     step = aggregate(updates, public, rule)
-    after = SGD().apply(ServerState(public), step).public
+    after = SGD().apply(ServerState(public), step, 1).public
     assert np.array_equal(after.items, np.float32(0.5) + step.items)
     assert np.array_equal(after.dense, np.float32(0.5) + step.dense)
     assert public.digest == before

@@ -36,7 +36,7 @@ def record_of(round_: int) -> RoundRecord:
 
 def commit(history: History, *rounds: int) -> None:
     for round_ in rounds:
-        history.commit(record_of(round_), state_after(round_))
+        history.commit([record_of(round_)], state_after(round_))
 
 
 def snapshot_file(folder: Path, round_: int) -> Path:
@@ -87,7 +87,7 @@ def test_what_is_committed_comes_back(history):
 
 
 def test_a_round_in_which_nobody_took_part_has_no_loss(history):
-    history.commit(RoundRecord(0, [], None, 0.0), state_after(0))
+    history.commit([RoundRecord(0, [], None, 0.0)], state_after(0))
     assert history.record(0) == RoundRecord(0, [], None, 0.0, {})
 
 
@@ -139,7 +139,7 @@ def test_forgetting_drops_the_rounds_after_one_and_they_can_be_made_anew(history
             "000000.safetensors",
             "000001.safetensors",
         ]
-    history.commit(RoundRecord(2, ["new"], 0.1, 1.0), state_after(77))
+    history.commit([RoundRecord(2, ["new"], 0.1, 1.0)], state_after(77))
     assert history.snapshot(2).digest == public_after(77).digest
     assert history.record(2) == RoundRecord(2, ["new"], 0.1, 1.0, {})
     assert history.snapshot(1).digest == public_after(1).digest

@@ -38,10 +38,10 @@ def steps(n: int, seed: int = 1) -> list[Step]:
     ]
 
 
-def after(optimiser: Optimiser, given: list[Step], state: ServerState | None = None) -> ServerState:
+def after(optimiser: Optimiser, given: list[Step], state: ServerState | None = None, first: int = 1) -> ServerState:
     state = state or start()
-    for step in given:
-        state = optimiser.apply(state, step)
+    for round_, step in enumerate(given, start=first):
+        state = optimiser.apply(state, step, round_)
     return state
 
 
@@ -60,7 +60,7 @@ def test_an_optimiser_does_what_pytorchs_does_with_the_negative_update_as_gradie
     parameters = [torch.tensor(part).requires_grad_() for part in (state.public.items, state.public.dense)]
     reference = theirs(parameters)
     for step in steps(6):
-        state = ours.apply(state, step)
+        state = ours.apply(state, step, 1)
         for parameter, update in zip(parameters, (step.items, step.dense), strict=True):
             parameter.grad = torch.tensor(-update)
         reference.step()
@@ -78,7 +78,7 @@ def test_yogi_grows_its_second_moment_by_no_more_than_the_squared_update():
         first = 0.9 * first + 0.1 * update
         second = second - 0.01 * update**2 * np.sign(second - update**2)
         value += 0.01 * first / np.sqrt(second)
-        state = Yogi().apply(state, step)
+        state = Yogi().apply(state, step, 1)
         assert state.public.items[0, 0] == pytest.approx(value, rel=1e-4)
 
 
@@ -87,7 +87,7 @@ def test_nothing_that_is_passed_in_changes(optimiser):
     state = after(optimiser, steps(2))
     before, step = state.checksum, steps(1, seed=9)[0]
     rows = step.items.copy()
-    assert optimiser.apply(state, step).checksum != before
+    assert optimiser.apply(state, step, 3).checksum != before
     assert state.checksum == before
     assert np.array_equal(step.items, rows)
 
@@ -97,7 +97,7 @@ def test_rows_that_nobody_touched_stay_as_they_are_and_so_do_their_moments(optim
     state = after(optimiser, steps(3))
     step = steps(1, seed=7)[0]
     step.items[[1, 3]] = 0
-    moved = optimiser.apply(state, step)
+    moved = optimiser.apply(state, step, 4)
     for name in ("first.items", "second.items"):
         assert np.array_equal(moved.moments[name][[1, 3]], state.moments[name][[1, 3]])
     assert np.array_equal(moved.public.items[[1, 3]], state.public.items[[1, 3]])
@@ -119,7 +119,7 @@ def test_averaging_keeps_no_state_so_snapshots_hold_the_parameters_alone():
 @every_optimiser
 def test_the_learning_rate_falls_over_the_horizon_and_stays_there(optimiser):
     falling = replace(optimiser, lr=0.5, horizon=11, final=0.2)
-    rates = [falling.lr_at(step) for step in range(15)]
+    rates = [falling.lr_at(round_) for round_ in range(1, 16)]
     assert rates[0] == 0.5
     assert rates[5] == pytest.approx(0.3)
     assert rates[10:] == pytest.approx([0.1] * 5)
@@ -131,7 +131,7 @@ def test_the_schedule_goes_on_where_a_state_was_stored(optimiser, tmp_path):
     falling = replace(optimiser, horizon=6)
     path = tmp_path / "state.safetensors"
     path.write_bytes(after(falling, steps(6)[:3]).to_bytes())
-    again = after(falling, steps(6)[3:], ServerState.from_file(path, LAYOUT))
+    again = after(falling, steps(6)[3:], ServerState.from_file(path, LAYOUT), first=4)
     assert again.checksum == after(falling, steps(6)).checksum
 
 

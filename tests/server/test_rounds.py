@@ -147,7 +147,7 @@ def test_an_empty_cohort_has_a_round_without_anyone():
 def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_told():
     state = ServerState(public_part())
     history = History(None, state.public.layout)
-    history.commit(RoundRecord(0, [], None, 0.0), state)
+    history.commit([RoundRecord(0, [], None, 0.0)], state)
     told = []
 
     def go_on(until: int, state: ServerState) -> ServerState:
@@ -177,7 +177,7 @@ def test_rounds_go_on_after_the_last_one_committed_and_each_is_committed_and_tol
 def test_the_cohort_of_a_round_is_drawn_from_the_roster_unless_it_is_named():
     state = ServerState(public_part())
     history = History(None, state.public.layout)
-    history.commit(RoundRecord(0, [], None, 0.0), state)
+    history.commit([RoundRecord(0, [], None, 0.0)], state)
     clients, roster = FakeClients(lambda users: Answers(ones(users))), Roster(USERS)
     run_rounds(
         3, state, history, clients, roster, aggregator(Protocol(0.5)), epochs=3, seed=7, on_round=lambda *_: None,

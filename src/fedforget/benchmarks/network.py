@@ -54,7 +54,7 @@ def bench_messages(data: Interactions, model: str, users: int = 20, seed: int = 
             host.enrol(invitation.terms, user, invitation.places(train, user))
             order = _order(invitation, user)
             down.append(weight(messages.pack_order(order, {"epochs": epochs}, public)))
-            up.append(weight(messages.pack_answers(host.train(order, sent, epochs))))
+            up.append(weight(messages.pack_answers({1: host.train(order, sent, epochs)})))
             again = replace(order, number=2, lineage=(*ORIGIN, ("again", 0)), served=(1,))
             short = Replay(2, parts="rows")
             replayed.append(weight(messages.pack_answers(host.replay(again, sent, short))))

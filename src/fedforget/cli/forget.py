@@ -52,6 +52,19 @@ def forget(
     replay: Annotated[str | None, typer.Option(help=f"fru: on {' or '.join(ITEMS)} items; else fresh.")] = None,
     parts: Annotated[str | None, typer.Option(help=f"fru: old lengths for {' or '.join(PARTS)}; else rows.")] = None,
     private: Annotated[str | None, typer.Option(help=f"fru: {' or '.join(PRIVATES)}; else stretched.")] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(help="fru, retrain: past rounds in one communication round; else fru: by model, retrain: 1."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="retrain: train anew in so many rounds; else as many as there were.")
+    ] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="retrain --steps: the share of devices in each; else 1.")
+    ] = None,
+    lr_scale: Annotated[
+        float | None, typer.Option(help="retrain --steps: times the server's learning rate; else 2.")
+    ] = None,
     share: Annotated[
         float | None, typer.Option(help="continue: more rounds, a share of those so far; else 0.1.")
     ] = None,
@@ -78,7 +91,8 @@ def forget(
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
     settings = {
         "speedup": speedup, "calibration": calibration, "granularity": granularity, "replay": replay,
-        "parts": parts, "private": private, "share": share,
+        "parts": parts, "private": private, "stride": stride, "steps": steps, "fraction": fraction,
+        "lr-scale": lr_scale, "share": share,
     }  # fmt: skip
     how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
@@ -128,15 +142,20 @@ def _method(how: Given) -> Method | None:
     name = how["--method"] or "fru"
     if name not in METHODS:
         raise one_of("method", name, list(METHODS))
-    settings = {key[2:]: value for key, value in how.items() if key != "--method" and value is not None}
-    for key, value in settings.items():
-        able = [other for other, method in METHODS.items() if key in _settings_of(method)]
+    given = {key: value for key, value in how.items() if key != "--method" and value is not None}
+    for key, value in given.items():
+        able = [other for other, method in METHODS.items() if _field(key) in _settings_of(method)]
         if name not in able:
             raise ConfigError(
-                f"--{key} is {value}, but method {name!r} has no such setting.",
+                f"{key} is {value}, but method {name!r} has no such setting.",
                 f"Leave it out, or choose --method {' or '.join(able)}.",
             )
-    return build_method(name, **settings)
+    return build_method(name, **{_field(key): value for key, value in given.items()})
+
+
+def _field(option: str) -> str:
+    """The setting of a method that an option is for."""
+    return option.removeprefix("--").replace("-", "_")
 
 
 def _settings_of(method: type[Method]) -> list[str]:
@@ -172,7 +191,7 @@ def _lines(path: Path) -> list[str]:
 def _estimate(fed: Coordinator, run: Path, leavers: Sequence[UserId], method: Method, as_json: bool) -> None:
     cost = fed.estimate(leavers, method)
     if as_json:
-        asked = {"run": str(run), "dry_run": True, "users": len(set(leavers)), "method": method.settings()}
+        asked = {"run": str(run), "dry_run": True, "users": len(set(leavers)), "method": cost.method}
         show.print_json({**asked, "estimate": cost.to_dict()})
         return
     show.out.print(str(cost), soft_wrap=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,30 +35,40 @@ from fedforget.workers import Places, Workers
 DIVERGED = "training diverged on the device"
 CHANGED = "its interactions are not those of its log"
 REASONS = (DIVERGED, CHANGED)
+#: Why users have no update, each for a round.
+Reasons = dict[tuple[int, UserId], str]
 
 
 @dataclass(frozen=True)
 class _Cohort:
-    """The users of a request: their ids, their places among all users, and the private parameters they start from."""
+    """Who is asked for which round, in the order of rounds, and the private parameters that each starts from.
+
+    A user who took part in several of the rounds is in it several times. ``places`` are those among all users.
+    """
 
     users: list[UserId]
+    rounds: NDArray[np.int64]
     places: NDArray[np.int64]
     private: Array
 
     def only(self, keep: NDArray[np.bool_]) -> _Cohort:
         users = [user for user, kept in zip(self.users, keep, strict=True) if kept]
-        return _Cohort(users, self.places[keep], self.private[keep])
+        return _Cohort(users, self.rounds[keep], self.places[keep], self.private[keep])
+
+    def named(self, reasons: Mapping[int, str]) -> Reasons:
+        """For reasons by place in this cohort, whose they are and for which round."""
+        return {(int(self.rounds[place]), self.users[place]): reason for place, reason in reasons.items()}
 
 
 @dataclass(frozen=True)
 class _Remembered:
-    """What the devices of a cohort find in their logs about a past round."""
+    """What the devices of a cohort find in their logs about past rounds."""
 
     cohort: _Cohort
     entries: Entries
     logged: Logged
     plan: Plan
-    missing: dict[UserId, str]
+    missing: Reasons
 
 
 class Devices:
@@ -121,40 +132,52 @@ class Devices:
         A user whose training diverged keeps what it had and is named with the reason. A round that is asked for
         again starts from where it started before.
         """
-        cohort = self._refitted(public, self._cohort(round_, users))
-        plan = self._plan(round_, public, cohort)
-        trained, seconds = self._train(plan, public, cohort, epochs)
-        sound = _sound(trained)
-        self.log.record(round_, self._keys(cohort), plan, trained, sound=sound)
-        return replace(self._answers(cohort, plan, trained, sound, seconds), epochs=epochs)
+        return self.replay({round_: users}, public, Replay(epochs, parts=None))[round_]
 
-    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
-        """Go through a past round again, on the new trajectory, from ``public``."""
-        cohort = self._cohort(round_, users)
-        past = self._remember(round_, cohort, public.items.shape[0], private=False)
-        cohort = self._refitted(public, past.cohort)
-        plan = past.plan if how.items == "logged" else self._plan(round_, public, cohort)
+    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> dict[int, Answers]:
+        """Go through past rounds again, on the new trajectory, all from ``public``: who is asked for which round.
+
+        A user of several rounds starts each from the same private parameters, and its private updates add up.
+        """
+        cohort, past, missing = self._cohort(asked), None, {}
+        if how.uses_log:
+            past = self._remember(cohort, public.items.shape[0], private=False)
+            cohort, missing = past.cohort, past.missing
+        cohort = self._refitted(public, cohort)
+        plan = past.plan if past is not None and how.items == "logged" else self._plan(public, cohort)
         trained, seconds = self._train(plan, public, cohort, how.epochs)
         _stretch(trained, cohort, how.stretch)
         sound = _sound(trained)
-        keys = self._keys(cohort)
-        if how.parts is not None:
-            lengths = logged_lengths(plan, past.logged, past.plan, public.items.shape[0])
-            dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
-            calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
-            if dense_lengths is None:
-                dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
-            if plan is past.plan and sound.all() and past.logged.has(lengths, dense_lengths):
-                self.log.renew(round_, past.entries, trained.private)
-            else:
-                self.log.record(round_, keys, plan, trained, lengths, dense_lengths, sound)
+        if not self.training.refit:
+            _add_up(trained, cohort, sound)
+        if past is not None and how.parts is not None:
+            self._record_calibrated(past, cohort, plan, trained, sound, how, public.items.shape[0])
         elif how.stored:
-            self.pending = Pending(round_, keys, plan, trained, sound)
+            self.pending = Pending(min(asked), self._keys(cohort), plan, trained, sound)
         else:
-            self.log.record(round_, keys, plan, trained, sound=sound)
-        answers = self._answers(cohort, plan, trained, sound, seconds)
-        stored = self._stored(past) if how.stored else None
-        return Answers(answers.updates, {**past.missing, **answers.failures}, stored, seconds, how.epochs)
+            self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)
+        answers = self._answers(asked, cohort, plan, trained, sound, missing)
+        each = seconds / max(len(cohort.users), 1)
+        stored = self._stored(past) if past is not None and how.stored else None
+        return {
+            round_: replace(answer, stored=stored, seconds=each * len(answer.updates), epochs=how.epochs)
+            for round_, answer in answers.items()
+        }
+
+    def _record_calibrated(
+        self, past: _Remembered, cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_], how: Replay,
+        n_items: int,
+    ) -> None:  # fmt: skip
+        """Give fresh updates their logged lengths, in place, and log them."""
+        lengths = logged_lengths(plan, past.logged, past.plan, n_items)
+        dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
+        calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
+        if dense_lengths is None:
+            dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
+        if plan is past.plan and sound.all() and past.logged.has(lengths, dense_lengths):
+            self.log.renew(cohort.rounds, past.entries, trained.private)
+        else:
+            self.log.record(cohort.rounds, self._keys(cohort), plan, trained, lengths, dense_lengths, sound)
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Log the round whose fresh updates were sent with the stored ones, scaled as the server scaled them."""
@@ -164,10 +187,10 @@ class Devices:
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         """Return the updates that the log has for a round and take up the private parameters it has for it."""
-        past = self._remember(round_, self._cohort(round_, users), n_items, private=True)
+        past = self._remember(self._cohort({round_: users}), n_items, private=True)
         self.log.append(round_, past.entries, past.logged.private)
         self._private[past.cohort.places] = past.logged.private
-        return Answers(self._stored(past), past.missing)
+        return Answers(self._stored(past), {user: reason for (_, user), reason in past.missing.items()})
 
     def restore(self, round_: int) -> None:
         """Take up every device's state after a round, as its log has it."""
@@ -188,12 +211,16 @@ class Devices:
         if unknown.any():
             self.log.settle(round_, keys[unknown], self._private[unknown])
 
-    def _cohort(self, round_: int, users: Sequence[UserId]) -> _Cohort:
-        if self._logged >= round_:
-            self.roll_back(round_ - 1)
-        self._logged = round_
+    def _cohort(self, asked: Mapping[int, Sequence[UserId]]) -> _Cohort:
+        first, last = min(asked), max(asked)
+        if self._logged >= first:
+            self.roll_back(first - 1)
+        self._logged = last
+        rounds = sorted(asked)
+        users = [user for round_ in rounds for user in asked[round_]]
         places = np.array([self._place[user] for user in users], np.int64)
-        return _Cohort(list(users), places, self._private[places])
+        of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
+        return _Cohort(users, of_each, places, self._private[places])
 
     def _keys(self, cohort: _Cohort) -> NDArray[np.uint64]:
         return self.interactions.user_keys[cohort.places]
@@ -209,47 +236,54 @@ class Devices:
             return cohort
         items = np.ascontiguousarray(public.items)
         gram = items.T @ items
-        ptr, own = self.interactions.rows(cohort.places)
-        users = np.empty((len(cohort.users), self.model.dim), np.float32)
+        places, whose = np.unique(cohort.places, return_inverse=True)
+        ptr, own = self.interactions.rows(places)
+        users = np.empty((places.size, self.model.dim), np.float32)
 
         def run(order: Places, counter: Places) -> None:
             fit_users(order, counter, ptr, own, items, gram, CONFIDENCE, REGULARISATION, users)
 
         self.workers.run(run, costs=np.diff(ptr) + self.model.dim)
         private = cohort.private.copy()
-        private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)
+        private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)[whose]
         return replace(cohort, private=private)
 
     def _answers(
-        self, cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_], seconds: float
-    ) -> Answers:
-        """Keep what is private; send the rest."""
+        self, asked: Collection[int], cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_],
+        missing: Reasons,
+    ) -> dict[int, Answers]:  # fmt: skip
+        """Keep what is private; send the rest, round by round."""
         self._private[cohort.places[sound]] = trained.private[sound]
         updates = Updates(
             cohort.users, plan.item_ptr, plan.items, trained.rows, trained.dense, plan.positives, trained.losses
         )
-        failures = {user: DIVERGED for user, fine in zip(cohort.users, sound, strict=True) if not fine}
-        return Answers(updates.only(sound), failures, None, seconds)
+        reasons = {**missing, **cohort.named(dict.fromkeys(np.flatnonzero(~sound).tolist(), DIVERGED))}
+        answers = {}
+        for round_ in sorted(asked):
+            start, stop = np.searchsorted(cohort.rounds, [round_, round_ + 1]).tolist()
+            failures = {user: reason for (number, user), reason in reasons.items() if number == round_}
+            answers[round_] = Answers(updates.between(start, stop).only(sound[start:stop]), failures)
+        return answers
 
-    def _remember(self, round_: int, cohort: _Cohort, n_items: int, *, private: bool) -> _Remembered:
-        """Read the previous trajectory's log of a round; who cannot is named with the reason."""
+    def _remember(self, cohort: _Cohort, n_items: int, *, private: bool) -> _Remembered:
+        """Read the previous trajectory's log of past rounds; who cannot is named with the reason."""
         assert self.previous is not None, "only devices on a new trajectory have a past to go through again"
-        entries, logged, absent = self.previous.read(round_, self._keys(cohort), private=private)
-        missing = {cohort.users[place]: reason for place, reason in absent.items()}
+        entries, logged, absent = self.previous.read(cohort.rounds, self._keys(cohort), private=private)
+        missing = cohort.named(absent)
         if missing:
-            cohort = cohort.only(np.array([user not in missing for user in cohort.users], bool))
+            cohort = cohort.only(~np.isin(np.arange(len(cohort.users)), list(absent)))
         own_ptr, own_items = self.interactions.rows(cohort.places)
         same = logged.positives == np.diff(own_ptr)
         plan, whole = redraw_plan(
             self.sampler, **self._purpose(), n_items=n_items, own_ptr=own_ptr, own_items=own_items,
-            user_keys=self._keys(cohort), round_=round_, walk_ptr=logged.walk_ptr, walks=logged.walks,
+            user_keys=self._keys(cohort), rounds=cohort.rounds, walk_ptr=logged.walk_ptr, walks=logged.walks,
         )  # fmt: skip
         sound = same & whole & (np.diff(plan.item_ptr) == np.diff(logged.row_ptr))
         if sound.all():
             return _Remembered(cohort, entries, logged, plan, missing)
         reasons = np.where(same, DAMAGED, CHANGED).tolist()
-        found = {cohort.users[place]: reasons[place] for place in np.flatnonzero(~sound)}
-        rest = self._remember(round_, cohort.only(sound), n_items, private=private)
+        found = cohort.named({int(place): reasons[place] for place in np.flatnonzero(~sound)})
+        rest = self._remember(cohort.only(sound), n_items, private=private)
         return _Remembered(rest.cohort, rest.entries, rest.logged, rest.plan, {**missing, **found, **rest.missing})
 
     def _stored(self, past: _Remembered) -> Updates:
@@ -265,11 +299,11 @@ class Devices:
             plan.positives, losses,
         )  # fmt: skip
 
-    def _plan(self, round_: int, public: Public, cohort: _Cohort) -> Plan:
+    def _plan(self, public: Public, cohort: _Cohort) -> Plan:
         own_ptr, own_items = self.interactions.rows(cohort.places)
         return draw_plan(
             self.sampler, **self._purpose(), items=public.items, users=cohort.private, own_ptr=own_ptr,
-            own_items=own_items, user_keys=self._keys(cohort), round_=round_,
+            own_items=own_items, user_keys=self._keys(cohort), rounds=cohort.rounds,
         )  # fmt: skip
 
     def _purpose(self) -> dict[str, Any]:
@@ -286,6 +320,15 @@ def _stretch(trained: Trained, cohort: _Cohort, factor: float) -> None:
     """Take the private updates so many times, in place."""
     if factor != 1:
         trained.private[:] = cohort.private + np.float32(factor) * (trained.private - cohort.private)
+
+
+def _add_up(trained: Trained, cohort: _Cohort, sound: NDArray[np.bool_]) -> None:
+    """Let a user's private parameters after a round have its updates of the earlier rounds in them too, in place."""
+    order = np.lexsort((cohort.rounds, cohort.places))
+    order = order[sound[order]]
+    for before, now in itertools.pairwise(order.tolist()):
+        if cohort.places[before] == cohort.places[now]:
+            trained.private[now] += trained.private[before] - cohort.private[before]
 
 
 def _sound(trained: Trained) -> NDArray[np.bool_]:

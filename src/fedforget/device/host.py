@@ -7,7 +7,7 @@ nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +40,8 @@ NO_UPDATES = "its device keeps no whole updates"
 DIFFERENT = "its terms are not those of the others on its device"
 REASONS = (DAMAGED, UNUSABLE, NO_PAST, NO_UPDATES, DIFFERENT)
 
-#: What the users of an order are asked to do, once their devices are where the order says they are.
-Ask = Callable[[Devices, Terms, Sequence[UserId]], Answers]
+#: What users are asked to do, by round, once their devices are where the order says they are; what each round brings.
+Ask = Callable[[Devices, Terms, Mapping[int, Sequence[UserId]]], dict[int, Answers]]
 
 
 class Host:
@@ -58,32 +58,28 @@ class Host:
 
     def train(self, order: Order, sent: Parameters, epochs: int) -> Answers:
         """Let the users of an order train from the public parameters that were sent."""
+        return self.replay(order, sent, Replay(epochs, parts=None))[order.round]
 
-        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
-            terms.check_epochs(epochs)
-            return devices.train(order.round, terms.public(sent), users, epochs)
+    def replay(self, order: Order, sent: Parameters, how: Replay) -> dict[int, Answers]:
+        """Let them go through past rounds again, or through a new one: what each round brings."""
 
-        return self._carry_out(order, ask)
-
-    def replay(self, order: Order, sent: Parameters, how: Replay) -> Answers:
-        """Let them go through a past round again."""
-
-        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
+        def ask(devices: Devices, terms: Terms, asked: Mapping[int, Sequence[UserId]]) -> dict[int, Answers]:
             terms.check_epochs(how.epochs)
-            _check_past(devices, terms, stored=how.stored)
-            return devices.replay(order.round, terms.public(sent), users, how)
+            if how.uses_log:
+                _check_past(devices, terms, stored=how.stored)
+            return devices.replay(asked, terms.public(sent), how)
 
         return self._carry_out(order, ask)
 
     def recall(self, order: Order, n_items: int) -> Answers:
         """Let them return, and take up again, what their logs have for a past round."""
 
-        def ask(devices: Devices, terms: Terms, users: Sequence[UserId]) -> Answers:
+        def ask(devices: Devices, terms: Terms, asked: Mapping[int, Sequence[UserId]]) -> dict[int, Answers]:
             terms.check_items(n_items)
             _check_past(devices, terms, stored=True)
-            return devices.recall(order.round, users, n_items)
+            return {order.round: devices.recall(order.round, asked[order.round], n_items)}
 
-        return self._carry_out(order, ask)
+        return self._carry_out(order, ask)[order.round]
 
     @contextmanager
     def looking(self, order: Order, sent: Parameters) -> Iterator[Look | None]:
@@ -126,19 +122,24 @@ class Host:
                 member.wipe()
         return bool(members)
 
-    def _carry_out(self, order: Order, ask: Ask) -> Answers:
+    def _carry_out(self, order: Order, ask: Ask) -> dict[int, Answers]:
         with self._files(order.federation) as files:
             members, refused = self._take_up(files, order)
-            if not members:
-                return Answers(Updates.none(), refused)
-            devices, users = self._devices(members, order), [member.user for member in members]
-            try:
-                answers = ask(devices, members[0].terms, users)
-            except RefusedError as error:
-                return Answers(Updates.none(), {**refused, **dict.fromkeys(users, error.reason)})
-            if devices.pending is not None:
-                _keep(devices.pending, devices.log, members, order)
-            return replace(answers, failures={**refused, **answers.failures})
+            there = {member.user for member in members}
+            asked = {round_: [user for user in users if user in there] for round_, users in order.asked.items()}
+            answers = {round_: Answers(Updates.none()) for round_ in asked}
+            if members:
+                devices = self._devices(members, order)
+                try:
+                    answers = ask(devices, members[0].terms, asked)
+                except RefusedError as error:
+                    refused |= dict.fromkeys(there, error.reason)
+                if devices.pending is not None:
+                    _keep(devices.pending, devices.log, members, order)
+            return {
+                round_: replace(answers[round_], failures={**_those(refused, users), **answers[round_].failures})
+                for round_, users in order.asked.items()
+            }
 
     def _take_up(self, files: UserFiles, order: Order) -> tuple[list[Member], dict[UserId, str]]:
         """Bring the users of an order to where it says they are; those who cannot are named with the reason."""
@@ -253,6 +254,10 @@ def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order)
         place = places.get(member.key)
         if place is not None and pending.sound[place]:
             member.keep_pending(order.trajectory, order.round, pending.to_bytes(place))
+
+
+def _those(reasons: Mapping[UserId, str], users: Sequence[UserId]) -> dict[UserId, str]:
+    return {user: reasons[user] for user in users if user in reasons}
 
 
 def _readable(files: UserFiles) -> Iterator[Member]:

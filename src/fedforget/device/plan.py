@@ -18,6 +18,7 @@ from fedforget.compiled import exact
 from fedforget.device.sampling import FLAGS, Items, Pointers, Sampler, survey
 from fedforget.device.walk import GROUP, Bits, draw_walks, follow_walks
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 from fedforget.workers import Places, Workers
 
 #: Draws below which redrawing them all takes less time than waking another worker.
@@ -79,10 +80,13 @@ def draw_plan(
     own_items: Items,
     user_keys: NDArray[np.uint64],
     seed: int,
-    round_: int,
+    rounds: Rounds,
     workers: Workers,
 ) -> Plan:
-    """Draw the negatives of a cohort. Client c's own items are ``own_items[own_ptr[c]:own_ptr[c + 1]]``."""
+    """Draw the negatives of a cohort. Client c's own items are ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
+
+    ``rounds`` is the round, or that of each client, where one plan is for several rounds.
+    """
     if negatives == 0:
         return own_plan(own_ptr, own_items)
     positives = np.diff(own_ptr)
@@ -91,7 +95,7 @@ def draw_plan(
     walks = np.zeros(walk_ptr[-1], np.uint8)
     drawn = np.empty((2, draw_ptr[-1]), np.int32)
     found = np.empty((positives.size, 3), np.int64)
-    keys = randomness.priorities(seed, randomness.NEGATIVES, round_, user_keys)
+    keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
     items = np.ascontiguousarray(items)
     turned, lengths = survey(items)
 
@@ -103,7 +107,7 @@ def draw_plan(
 
     workers.run(draw, costs=np.add.reduceat(positives, np.arange(0, positives.size, GROUP)))
     ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
-    batch_keys = randomness.priorities(seed, randomness.BATCHES, round_, user_keys)
+    batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
     return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept)
 
 
@@ -117,7 +121,7 @@ def redraw_plan(
     own_items: Items,
     user_keys: NDArray[np.uint64],
     seed: int,
-    round_: int,
+    rounds: Rounds,
     walk_ptr: Pointers,
     walks: Bits,
     workers: Workers,
@@ -134,7 +138,7 @@ def redraw_plan(
     drawn = np.empty((2, draw_ptr[-1]), np.int32)
     found = np.empty((positives.size, 3), np.int64)
     sound = np.empty(positives.size, np.bool_)
-    keys = randomness.priorities(seed, randomness.NEGATIVES, round_, user_keys)
+    keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
     share = 100.0 if sampler.kind == "random" else sampler.R
     walks = np.require(walks, requirements=["C", "W"])  # bytes from a log are read-only, another type to the compiler
 
@@ -145,7 +149,7 @@ def redraw_plan(
 
     workers.run(redraw, np.diff(draw_ptr), worth_sharing=bool(draw_ptr[-1] >= WORTH_SHARING))
     ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
-    batch_keys = randomness.priorities(seed, randomness.BATCHES, round_, user_keys)
+    batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
     return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept), sound
 
 

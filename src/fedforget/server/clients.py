@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fedforget.models import Public
@@ -20,8 +20,11 @@ class Clients(Protocol):
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         """Let these users train from ``public``."""
 
-    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
-        """Let these users go through a past round again, on a new trajectory, from ``public``."""
+    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> Mapping[int, Answers]:
+        """Let users go through past rounds again, on a new trajectory, all from ``public``.
+
+        ``asked`` says who is asked for which round. A device is reached once, whatever the number of its rounds.
+        """
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Tell the users of a replay that sent stored updates too how their fresh ones were scaled."""

@@ -5,13 +5,13 @@
     meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder, lineage
     member(user PRIMARY KEY)                                       who is in the federation
     round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
-          epochs INTEGER)
+          epochs INTEGER)                                          checksum: '' for a round inside a replay step
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok' or why there was no update
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                what erasures did, as JSON
 
 and ``snapshots/NNNNNN.safetensors`` the public parameters and the optimiser's state after a round (000000: before the
 first). A round exists once its row is committed; its snapshot is written before that, so a crash leaves at most a file
-without a row.
+without a row. Rounds that were replayed together as one step have one state, after the last of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
@@ -90,23 +92,34 @@ class History:
         row = self._db.execute("SELECT MAX(round) FROM round").fetchone()
         return -1 if row[0] is None else int(row[0])
 
-    def commit(self, record: RoundRecord, state: ServerState) -> None:
-        """Make a round part of the history, right after the last one."""
-        if record.round != self.last_round + 1:
-            raise RunError(
-                f"Round {record.round} cannot follow round {self.last_round}.", "Rounds are committed in order."
-            )
-        self._store(record.round, state)
-        row = (record.round, state.checksum, record.loss, record.seconds, record.training, record.sent, record.epochs)
-        outcomes = [(record.round, user, "ok") for user in record.participants]
-        outcomes += [(record.round, user, reason) for user, reason in record.failures.items()]
+    def commit(self, records: Sequence[RoundRecord], state: ServerState) -> None:
+        """Make a round part of the history, or those of a replay step: right after the last one, with one state."""
+        before = self.last_round
+        for place, record in enumerate(records):
+            if record.round != before + 1 + place:
+                raise RunError(
+                    f"Round {record.round} cannot follow round {before + place}.", "Rounds are committed in order."
+                )
+        last = records[-1].round
+        self._store(last, state)
+        rows = [
+            (r.round, state.checksum if r.round == last else "", r.loss, r.seconds, r.training, r.sent, r.epochs)
+            for r in records
+        ]
+        outcomes = [(record.round, user, "ok") for record in records for user in record.participants]
+        outcomes += [(record.round, *failure) for record in records for failure in record.failures.items()]
         try:
             with self._db:
-                self._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
-        self._thin(record.round - 1)
+        self._thin(before)
+
+    def steps_after(self, round_: int) -> list[int]:
+        """The last round of each step after a round: every round, except those that were replayed together."""
+        query = "SELECT round FROM round WHERE round > ? AND checksum != '' ORDER BY round"
+        return [int(row[0]) for row in self._db.execute(query, (round_,))]
 
     def last_active_round(self, until: int) -> int:
         """The last round up to this one in which anyone took part; 0 if there is none."""
@@ -230,7 +243,8 @@ class History:
         if round_ not in self.usable_rounds():
             raise RunError(
                 f"There is no snapshot of round {round_}.",
-                f"Snapshots are thinned by snapshot_every, here {self.snapshot_every}; set it to 1 to keep them all.",
+                f"Snapshots are thinned by snapshot_every, here {self.snapshot_every}, and rounds that were replayed "
+                "in one step have one, after the last of them.",
             )
         path = self._path(round_)
         try:
@@ -240,6 +254,17 @@ class History:
         if state.checksum != row[0]:
             raise self._damaged(path, "its content does not match the checksum in history.sqlite")
         return state
+
+    def moved(self, first: int, last: int) -> float:
+        """How far the item table moved from before one round to after another: the length of the difference.
+
+        Where there is no snapshot of either, it is taken from the next ones around them, in proportion to the rounds.
+        """
+        usable = self.usable_rounds()
+        start = max(round_ for round_ in usable if round_ < first)
+        end = min((round_ for round_ in usable if round_ >= last), default=self.last_round)
+        difference = self.snapshot(end).items - self.snapshot(start).items
+        return float(np.linalg.norm(difference)) * (last - first + 1) / (end - start)
 
     def forget_after(self, round_: int) -> None:
         """Drop every round after this one, and whatever files a crash left behind."""
@@ -253,14 +278,15 @@ class History:
         if self.folder is None:
             self._in_memory = {kept: state for kept, state in self._in_memory.items() if kept <= round_}
             return
-        wanted = {self._path(kept) for kept in range(round_ + 1) if self._keeps(kept) or kept == round_}
+        wanted = {self._path(kept) for kept in [0, *self.steps_after(0)] if self._keeps(kept) or kept == round_}
         for path in (self.folder / "snapshots").iterdir():
             if path not in wanted:
                 path.unlink()
 
     def usable_rounds(self) -> list[int]:
         """The rounds whose snapshot is there, latest first: where a damaged run can be taken up again."""
-        rounds = [int(row[0]) for row in self._db.execute("SELECT round FROM round ORDER BY round DESC")]
+        query = "SELECT round FROM round WHERE checksum != '' ORDER BY round DESC"
+        rounds = [int(row[0]) for row in self._db.execute(query)]
         if self.folder is None:
             return [round_ for round_ in rounds if round_ in self._in_memory]
         there = {path.name for path in (self.folder / "snapshots").glob("*.safetensors")}
@@ -273,7 +299,9 @@ class History:
             write_file(self._path(round_), state.to_bytes())
 
     def _keeps(self, round_: int) -> bool:
-        return round_ % self.snapshot_every == 0
+        """Whether the snapshot of a round stays: of every so-many-th round, or of the step that it is in."""
+        before = self._db.execute("SELECT MAX(round) FROM round WHERE checksum != '' AND round < ?", (round_,))
+        return round_ // self.snapshot_every > (before.fetchone()[0] or 0) // self.snapshot_every or round_ == 0
 
     def _thin(self, round_: int) -> None:
         if round_ > 0 and not self._keeps(round_):

@@ -30,8 +30,8 @@ ADAM, YOGI, ADAGRAD = 0, 1, 2
 class Optimiser(ABC):
     """The base of every server optimiser: a learning rate ``lr`` and its schedule.
 
-    With a ``horizon`` the learning rate falls linearly from ``lr`` to ``lr * final`` within so many rounds and stays
-    there; without one (0) it is constant.
+    With a ``horizon`` the learning rate falls linearly from ``lr`` to ``lr * final`` within the first so many rounds
+    and stays there; without one (0) it is constant.
     """
 
     lr: float = 1.0
@@ -50,23 +50,19 @@ class Optimiser(ABC):
         if not 0 < self.final <= 1:
             raise ConfigError(f"final is {self.final}.", "Give the last learning rate as a fraction of lr: 0 to 1.")
 
-    def lr_at(self, steps: int) -> float:
-        """The learning rate after so many steps."""
+    def lr_at(self, round_: int) -> float:
+        """The learning rate in a round, the first being 1."""
         if not self.horizon:
             return self.lr
-        return self.lr * (1 - (1 - self.final) * min(steps / max(self.horizon - 1, 1), 1.0))
+        return self.lr * (1 - (1 - self.final) * min((round_ - 1) / max(self.horizon - 1, 1), 1.0))
 
     @abstractmethod
-    def apply(self, state: ServerState, step: Step) -> ServerState:
-        """The state after a step along the combined update; changes nothing that was passed in."""
+    def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
+        """The state after a step along the combined update of a round; changes nothing that was passed in."""
 
     def settings(self) -> dict[str, Any]:
         """The optimiser's name and settings, as written to ``config.toml``."""
         return {"name": self.name, **{field.name: getattr(self, field.name) for field in fields(self)}}
-
-    def steps_of(self, state: ServerState) -> int:
-        """How many steps were taken so far."""
-        return int(state.moments[STEPS][0]) if STEPS in state.moments else 0
 
 
 @dataclass(frozen=True)
@@ -81,18 +77,14 @@ class SGD(Optimiser):
         super().__post_init__()
         _check_decay("momentum", self.momentum)
 
-    def apply(self, state: ServerState, step: Step) -> ServerState:
+    def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
         """One step of gradient descent."""
-        if not self.momentum and not self.horizon:
-            return ServerState(_moved(state.public, step.items, step.dense, self.lr))
-        steps = self.steps_of(state)
-        moments = {STEPS: _count(steps + 1)}
-        items, dense = step.items, step.dense
-        if self.momentum:
-            items = items + np.float32(self.momentum) * state.moments.get("first.items", np.zeros_like(items))
-            dense = dense + np.float32(self.momentum) * state.moments.get("first.dense", np.zeros_like(dense))
-            moments |= {"first.items": items, "first.dense": dense}
-        return ServerState(_moved(state.public, items, dense, self.lr_at(steps)), moments)
+        if not self.momentum:
+            return ServerState(_moved(state.public, step.items, step.dense, self.lr_at(round_)))
+        items = step.items + np.float32(self.momentum) * state.moments.get("first.items", np.zeros_like(step.items))
+        dense = step.dense + np.float32(self.momentum) * state.moments.get("first.dense", np.zeros_like(step.dense))
+        moments = {"first.items": items, "first.dense": dense}
+        return ServerState(_moved(state.public, items, dense, self.lr_at(round_)), moments)
 
 
 @dataclass(frozen=True)
@@ -114,13 +106,13 @@ class Adaptive(Optimiser):
         _check_decay("beta1", self.beta1)
         _check_decay("beta2", self.beta2)
 
-    def apply(self, state: ServerState, step: Step) -> ServerState:
+    def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
         """One adaptive step."""
-        steps = self.steps_of(state)
+        steps = int(state.moments[STEPS][0]) if STEPS in state.moments else 0
         first, second = 1 - self.beta1 ** (steps + 1), 1 - self.beta2 ** (steps + 1)
         correction = np.sqrt(second) / first if self.rule == ADAM else 1.0
-        lr = np.float32(self.lr_at(steps) * correction)
-        moments = {STEPS: _count(steps + 1)}
+        lr = np.float32(self.lr_at(round_) * correction)
+        moments = {STEPS: np.array([steps + 1], np.float32)}
         public = state.public.copy()
         for part, values in (("items", public.items), ("dense", public.dense[None])):
             update = getattr(step, part).reshape(values.shape)
@@ -175,10 +167,6 @@ def build_optimiser(name: str, **settings: Any) -> Optimiser:
 def _check_decay(name: str, value: float) -> None:
     if not 0 <= value < 1:
         raise ConfigError(f"{name} is {value}.", "Give a decay of at least 0 and below 1.")
-
-
-def _count(steps: int) -> Array:
-    return np.array([steps], np.float32)
 
 
 def _moved(public: Public, items: Array, dense: Array, lr: float) -> Public:

@@ -87,12 +87,12 @@ class Aggregator:
             failures={user: failures[user] for user in cohort if user in failures and user not in updates.users},
         )
 
-    def apply(self, state: ServerState, step: Step | None) -> ServerState:
-        """The state after a combined update; the same without one."""
+    def apply(self, state: ServerState, step: Step | None, round_: int) -> ServerState:
+        """The state after the combined update of a round; the same without one."""
         if step is None:
             return state
         items, dense = self.model.direction(state.public, step.items, step.dense, self.users)
-        return self.protocol.optimiser.apply(state, Step(items, dense))
+        return self.protocol.optimiser.apply(state, Step(items, dense), round_)
 
     def _combine(self, answers: Answers, public: Public) -> Step | None:
         return aggregate(answers.updates, public, self.protocol.aggregation) if len(answers.updates) else None
@@ -105,7 +105,7 @@ def run_round(
     started = time.perf_counter()
     answers = clients.train(round_, state.public, cohort, epochs)
     step, answers = aggregator.combined(answers, state.public, cohort)
-    state = aggregator.apply(state, step)
+    state = aggregator.apply(state, step, round_)
     return state, record_of(round_, answers, time.perf_counter() - started)
 
 
@@ -141,6 +141,6 @@ def run_rounds(
         named = None if cohorts is None else cohorts.get(round_)
         cohort = roster.cohort(round_, aggregator.protocol.fraction, seed) if named is None else named
         state, record = run_round(round_, state, clients, cohort, aggregator, epochs)
-        history.commit(record, state)
+        history.commit([record], state)
         on_round(record, state)
     return state

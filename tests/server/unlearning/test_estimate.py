@@ -100,7 +100,12 @@ def test_estimating_changes_nothing(board, tmp_path):
 def test_a_person_can_read_it(board):
     estimate = build(board).fit(rounds=4).estimate(LEAVERS)
     shown = str(estimate)
-    for part in (f"round {estimate.first_round}", f"{estimate.rounds} to train", f"{estimate.requests:,} requests"):
+    for part in (
+        f"round {estimate.first_round}",
+        f"{estimate.rounds} to train",
+        f"{estimate.requests:,} updates",
+        f"{estimate.communication_rounds} communication rounds",
+    ):
         assert part in shown
     assert estimate.to_dict()["requests"] == estimate.requests
 

@@ -33,6 +33,7 @@ from fedforget.device.log.numbers import NumberFormat
 from fedforget.device.log.settings import ENCODINGS, Log
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 #: The parts of an entry, in their order; the head is all before the walk, checksum and all.
 PARTS = ["head", "walk", "kept", "rows", "dense", "private"]
@@ -101,7 +102,7 @@ class Codec:
         self.private_format = NumberFormat(numbers, [private_size])
         self._dense_size = self.dense_format.size if log.whole_updates else len(tensors)
 
-    def encode(self, round_: int, logged: Logged) -> Entries:
+    def encode(self, rounds: Rounds, logged: Logged) -> Entries:
         """The entries that say this."""
         n = logged.keys.size
         some = not bool(logged.kept.all())
@@ -114,15 +115,15 @@ class Codec:
         private = self.private_format.pack(logged.private)
         ptr, data = ragged.woven([*parts, ragged.even(private)])
         entries = Entries(logged.keys, ptr, data)
-        body.write_seals(ptr, data, self._seals(round_, entries))
+        body.write_seals(ptr, data, self._seals(rounds, entries))
         return entries
 
-    def renewed(self, round_: int, entries: Entries, private: Array) -> Entries:
+    def renewed(self, rounds: Rounds, entries: Entries, private: Array) -> Entries:
         """These entries with other private parameters, all else as it is."""
         data = entries.data.copy()
         body.write_ends(entries.ptr, data, self.private_format.pack(private))
         new = Entries(entries.keys, entries.ptr, data)
-        body.write_seals(new.ptr, data, self._seals(round_, new))
+        body.write_seals(new.ptr, data, self._seals(rounds, new))
         return new
 
     def _update(self, logged: Logged) -> list[ragged.Part]:
@@ -137,21 +138,21 @@ class Codec:
         rows = (kept_ptr * self.row_format.size, packed.reshape(-1))
         return [rows, ragged.even(self.dense_format.pack(logged.dense))]
 
-    def decode(self, round_: int | Ptr, entries: Entries, *, private: bool = True) -> tuple[Logged, NDArray[np.bool_]]:
+    def decode(self, rounds: Rounds, entries: Entries, *, private: bool = True) -> tuple[Logged, NDArray[np.bool_]]:
         """What the sound ones among these entries say, and which are sound; without the private part, if so wished."""
-        fields, starts, sound = self._locate(round_, entries)
+        fields, starts, sound = self._locate(rounds, entries)
         if not sound.all():
             fields, starts = fields[sound], starts[sound]
         return self._decode(entries.keys[sound], entries.data, fields, starts, private), sound
 
-    def part_sizes(self, round_: int | Ptr, entries: Entries) -> tuple[Ptr, NDArray[np.bool_]]:
+    def part_sizes(self, rounds: Rounds, entries: Entries) -> tuple[Ptr, NDArray[np.bool_]]:
         """The bytes of each of the PARTS of the sound ones among these entries, and which are sound."""
-        _, starts, sound = self._locate(round_, entries)
+        _, starts, sound = self._locate(rounds, entries)
         return np.diff(starts, axis=1, prepend=entries.ptr[:-1, None])[sound], sound
 
-    def _locate(self, round_: int | Ptr, entries: Entries) -> tuple[Ptr, Ptr, NDArray[np.bool_]]:
+    def _locate(self, rounds: Rounds, entries: Entries) -> tuple[Ptr, Ptr, NDArray[np.bool_]]:
         """The fields of each entry, where its parts begin (see ``body.locate``), and whether it is sound."""
-        sound = body.check_seals(entries.ptr, entries.data, self._seals(round_, entries))
+        sound = body.check_seals(entries.ptr, entries.data, self._seals(rounds, entries))
         row_size = self.row_format.size if self.log.whole_updates else 0
         fields, starts = body.locate(
             entries.ptr, entries.data, ENCODINGS.index(self.log.encoding), row_size, self._dense_size,
@@ -184,8 +185,8 @@ class Codec:
             *common, row_lengths(rows), tensor_lengths(dense, self.layout), private, rows, dense
         )  # fmt: skip
 
-    def _seals(self, round_: int | Ptr, entries: Entries) -> NDArray[np.uint32]:
+    def _seals(self, rounds: Rounds, entries: Entries) -> NDArray[np.uint32]:
         """The checksum that each entry should carry: one of another round, user or federation does not fit."""
-        rounds = np.broadcast_to(round_, len(entries)).tolist()
-        about = {number: zlib.crc32(f"{self.federation}:{number}".encode()) for number in set(rounds)}
-        return checksums(np.array([about[number] for number in rounds], np.uint32), entries, CRC)
+        numbers, places = np.unique(np.full(len(entries), rounds, np.int64), return_inverse=True)
+        about = [zlib.crc32(f"{self.federation}:{number}".encode()) for number in numbers.tolist()]
+        return checksums(np.array(about, np.uint32)[places], entries, CRC)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ def stacked(found: list[tuple[int, int, Array]]) -> Exact:
 class LogStore(Protocol):
     """Entries by (round, user), and exact private parameters."""
 
-    def append(self, round_: int, entries: Entries, private: Array) -> None:
-        """Add a round's entries, and what each user's private parameters are after it. All or nothing.
+    def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
+        """Add entries, and what each user's private parameters are after its round. All or nothing.
 
-        An entry for the same user and round is replaced. What a user's private parameters were before this round
-        stays known.
+        They may be of one round or of several that belong together: what a user's private parameters were before the
+        first of them stays known. An entry for the same user and round is replaced.
         """
 
     def read(self, round_: int, keys: Keys) -> Entries:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
 from fedforget.device.log.codec import Codec, Logged
 from fedforget.device.log.contract import Exact, LogStore
-from fedforget.device.log.entries import Entries, Keys, find
+from fedforget.device.log.entries import NOTHING, Entries, Keys, find, joined
 from fedforget.device.log.quota import Quota
 from fedforget.device.log.select import select
 from fedforget.device.log.settings import Log
@@ -20,6 +20,7 @@ from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
 from fedforget.errors import RunError, RunWarning
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 #: Why a device cannot use its log for a round.
 NO_ENTRY = "its log has no entry for this round"
@@ -39,47 +40,65 @@ class DeviceLog:
         self._quota = Quota(settings, store) if settings.quota else None
 
     def record(
-        self, round_: int, keys: Keys, plan: Plan, trained: Trained, lengths: Array | None = None,
+        self, rounds: Rounds, keys: Keys, plan: Plan, trained: Trained, lengths: Array | None = None,
         dense_lengths: Array | None = None, sound: NDArray[np.bool_] | None = None,
     ) -> None:  # fmt: skip
-        """Log what these users did in a round; of some users only, if ``sound`` says so. Known lengths may be given."""
+        """Log what these users did in a round, or each in its own; of some only, if ``sound`` says so.
+
+        Known lengths may be given.
+        """
         lengths = row_lengths(trained.rows) if lengths is None else lengths
         logged = Logged(
             keys, plan.positives, plan.item_ptr, plan.walk_ptr, plan.walks,
-            select(self.settings, plan.item_ptr, lengths, keys, self.seed, round_), lengths,
+            select(self.settings, plan.item_ptr, lengths, keys, self.seed, rounds), lengths,
             tensor_lengths(trained.dense, self.codec.layout) if dense_lengths is None else dense_lengths,
             trained.private, trained.rows, trained.dense,
         )  # fmt: skip
         if sound is not None and not sound.all():
             logged = logged.only(sound)
-        self.append(round_, self.codec.encode(round_, logged), logged.private)
+            rounds = rounds if isinstance(rounds, int) else rounds[sound]
+        self.append(rounds, self.codec.encode(rounds, logged), logged.private)
 
-    def renew(self, round_: int, entries: Entries, private: Array) -> None:
+    def renew(self, rounds: Rounds, entries: Entries, private: Array) -> None:
         """Log that a round went as these entries say but for the private parameters."""
-        self.append(round_, self.codec.renewed(round_, entries, private), private)
+        self.append(rounds, self.codec.renewed(rounds, entries, private), private)
 
-    def append(self, round_: int, entries: Entries, private: Array) -> None:
+    def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
         """Store entries as they are."""
-        kept = entries if self._quota is None else self._quota.admit(round_, entries)
-        self.store.append(round_, kept, private)
+        kept = entries if self._quota is None else self._quota.admit(rounds, entries)
+        self.store.append(rounds, kept, private)
 
-    def read(self, round_: int, keys: Keys, *, private: bool = True) -> tuple[Entries, Logged, dict[int, str]]:
-        """The sound entries of a round, what they say, and for every other user (by its place) why there is none."""
-        try:
-            entries = self.store.read(round_, keys)
-        except RunError as error:
-            entries = self.store.read(0, keys)  # no round has number 0: nobody has an entry
-            warnings.warn(f"{error.problem} It counts as missing.", RunWarning, stacklevel=2)
-        logged, sound = self.codec.decode(round_, entries, private=private)
+    def read(self, rounds: Rounds, keys: Keys, *, private: bool = True) -> tuple[Entries, Logged, dict[int, str]]:
+        """The sound entries of these users, each for its round; what they say; and why each other has none.
+
+        Who has none is given by its place among the users. Rounds are in ascending order.
+        """
+        of_each = np.full(keys.size, rounds, np.int64)
+        parts, found = [NOTHING], [np.empty(0, np.int64)]
+        for round_ in np.unique(of_each).tolist():
+            places = np.flatnonzero(of_each == round_)
+            part = self._stored(round_, keys[places])
+            parts.append(part)
+            found.append(places[find(keys[places], part.keys)[1]])
+        entries, at = joined(parts) if len(parts) != 2 else parts[1], np.concatenate(found)
+        logged, sound = self.codec.decode(of_each[at], entries, private=private)
         missing: dict[int, str] = {}
         if len(logged.keys) < keys.size:
-            sizes = dict(zip(entries.keys.tolist(), np.diff(entries.ptr).tolist(), strict=True))
+            sizes = dict(zip(at.tolist(), np.diff(entries.ptr).tolist(), strict=True))
             reasons = {None: NO_ENTRY, 0: FULL}
             missing = {
-                int(place): reasons.get(sizes.get(int(keys[place])), DAMAGED)
-                for place in np.flatnonzero(~np.isin(keys, logged.keys))
+                int(place): reasons.get(sizes.get(int(place)), DAMAGED)
+                for place in np.setdiff1d(np.arange(keys.size), at[sound])
             }
         return (entries if sound.all() else entries.at(np.flatnonzero(sound))), logged, missing
+
+    def _stored(self, round_: int, keys: Keys) -> Entries:
+        """The entries of a round, none if they cannot be read."""
+        try:
+            return self.store.read(round_, keys)
+        except RunError as error:
+            warnings.warn(f"{error.problem} It counts as missing.", RunWarning, stacklevel=3)
+            return NOTHING
 
     def private(self, until: int, keys: Keys, initial: Array) -> Array:
         """The private parameters after a round of users who began with ``initial``, as exactly as they are known."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 #: The 64-bit keys by which stores know users (``randomness.user_key`` of the outside id).
 Keys = NDArray[np.uint64]
@@ -48,16 +49,35 @@ class Entries:
 NOTHING = Entries(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.uint8))
 
 
-def check(entries: Entries, private: Array) -> None:
-    """Refuse entries that a store could not give back: each needs a private vector, and each user may have one."""
+def check(rounds: Rounds, entries: Entries, private: Array) -> NDArray[np.int64]:
+    """The round of each entry. Refuses what a store could not give back.
+
+    Each entry needs a private vector, and each user may have one entry a round.
+    """
     if len(private) != len(entries) or entries.ptr.size != len(entries) + 1:
         raise ValueError(
             f"{len(entries)} users need as many private vectors and entries, "
             f"not {len(private)} and {entries.ptr.size - 1}."
         )
-    ordered = np.sort(entries.keys)
-    if (ordered[1:] == ordered[:-1]).any():
+    of_each = np.full(len(entries), rounds, np.int64)
+    order = np.lexsort((entries.keys, of_each))
+    keys, ordered = entries.keys[order], of_each[order]
+    if ((keys[1:] == keys[:-1]) & (ordered[1:] == ordered[:-1])).any():
         raise ValueError(f"A user has two entries for one round: the keys {entries.keys.tolist()} repeat.")
+    return of_each
+
+
+def by_round(rounds: NDArray[np.int64], entries: Entries) -> Iterator[tuple[int, Entries]]:
+    """The entries of each round, the earliest first."""
+    numbers = np.unique(rounds).tolist()
+    for number in numbers:
+        yield number, entries if len(numbers) == 1 else entries.at(np.flatnonzero(rounds == number))
+
+
+def latest(rounds: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
+    """The place of each user's last round."""
+    order = np.lexsort((rounds, keys))
+    return np.sort(order[np.append(keys[order][1:] != keys[order][:-1], True)]) if keys.size else order
 
 
 def find(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.log.contract import Exact, others, stacked
-from fedforget.device.log.entries import NOTHING, Entries, Keys, check, find, joined, scan, without
+from fedforget.device.log.entries import NOTHING, Entries, Keys, by_round, check, find, joined, latest, scan, without
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 
 class MemoryStore:
@@ -23,14 +24,14 @@ class MemoryStore:
         self._rounds: dict[int, Entries] = {}
         self._exact: dict[int, dict[int, Array]] = {}
 
-    def append(self, round_: int, entries: Entries, private: Array) -> None:
-        """Add a round's entries, and what each user's private parameters are after it."""
-        check(entries, private)
-        if not len(entries):
-            return
-        before = self._rounds.get(round_)
-        self._rounds[round_] = joined([without(before, entries.keys), entries] if before else [entries])
-        for key, row in zip(entries.keys.tolist(), private.copy(), strict=True):
+    def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
+        """Add entries, and what each user's private parameters are after the last of its rounds."""
+        rounds = check(rounds, entries, private)
+        for round_, part in by_round(rounds, entries):
+            before = self._rounds.get(round_)
+            self._rounds[round_] = joined([without(before, part.keys), part] if before else [part])
+        last = latest(rounds, entries.keys)
+        for key, round_, row in zip(entries.keys[last].tolist(), rounds[last].tolist(), private[last], strict=True):
             known = self._exact.setdefault(key, {})
             known[round_] = row
             if len(known) > 2:

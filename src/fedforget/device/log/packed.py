@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.log.contract import Exact, others
-from fedforget.device.log.entries import NOTHING, Entries, Keys, check, find, joined, scan, without
+from fedforget.device.log.entries import NOTHING, Entries, Keys, by_round, check, find, joined, latest, scan, without
 from fedforget.device.log.private import PrivateFile
 from fedforget.device.log.sealed import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.errors import RunError
 from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 FORMAT = 1
 ROUND = struct.Struct("<8sIIQ32s")
@@ -42,19 +43,27 @@ class PackedStore:
         self._made = False
         self._private = PrivateFile(folder / "private.bin", federation)
 
-    def append(self, round_: int, entries: Entries, private: Array) -> None:
-        """Add a round's entries, and what each user's private parameters are after it. All or nothing."""
-        check(entries, private)
+    def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
+        """Add entries, and what each user's private parameters are after the last of its rounds. All or nothing."""
+        rounds = check(rounds, entries, private)
         if not len(entries):
             return
-        again = self._path(round_).exists()
-        whole = joined([without(self._load(round_), entries.keys), entries]) if again else entries
         self._make_folder()
-        undo = self._private.put(entries.keys, np.full(len(entries), round_), private, keep_before=True)
+        last = latest(rounds, entries.keys)
+        undo = self._private.put(entries.keys[last], rounds[last], private[last], keep_before=True)
+        replaced: list[tuple[int, Entries]] = []
         try:
-            self._save(round_, whole)
+            for round_, part in by_round(rounds, entries):
+                before = self._load(round_)
+                self._save(round_, joined([without(before, part.keys), part]) if len(before) else part)
+                replaced.append((round_, before))
         except RunError:
             undo()
+            for round_, before in replaced:
+                if len(before):
+                    self._save(round_, before)
+                else:
+                    self._unlink([self._path(round_)])
             raise
 
     def read(self, round_: int, keys: Keys) -> Entries:

@@ -9,6 +9,7 @@ import numpy as np
 from fedforget.device.log.contract import LogStore
 from fedforget.device.log.entries import Entries
 from fedforget.device.log.settings import Log
+from fedforget.randomness import Rounds
 
 
 class Quota:
@@ -22,19 +23,27 @@ class Quota:
             for key, size in zip(keys.tolist(), sizes.tolist(), strict=True):
                 self._entries[key].append((round_, size))
 
-    def admit(self, round_: int, entries: Entries) -> Entries:
+    def admit(self, rounds: Rounds, entries: Entries) -> Entries:
         """These entries as far as there is room; under the policy ``oldest`` room is made."""
         sizes = np.diff(entries.ptr)
+        of_each = np.full(len(entries), rounds, np.int64)
         fits = np.ones(len(entries), bool)
         dropped: defaultdict[int, list[int]] = defaultdict(list)
-        for place, (key, size) in enumerate(zip(entries.keys.tolist(), sizes.tolist(), strict=True)):
+        places: dict[tuple[int, int], int] = {}
+        lines = zip(of_each.tolist(), entries.keys.tolist(), sizes.tolist(), strict=True)
+        for place, (round_, key, size) in enumerate(lines):
             own = self._entries[key]
             if own and own[-1][0] == round_:
                 own.pop()
             if self.settings.when_full == "oldest" and size <= self.settings.quota:
                 while own and self._used(key) + size > self.settings.quota:
-                    dropped[own.popleft()[0]].append(key)
+                    oldest = own.popleft()[0]
+                    if (oldest, key) in places:  # of these entries, and not stored yet
+                        fits[places[oldest, key]] = False
+                    else:
+                        dropped[oldest].append(key)
             fits[place] = self._used(key) + size <= self.settings.quota
+            places[round_, key] = place
             if fits[place]:
                 own.append((round_, size))
         for past, keys in dropped.items():

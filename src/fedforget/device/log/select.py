@@ -9,15 +9,16 @@ from fedforget import randomness
 from fedforget.compiled import exact
 from fedforget.device.log.settings import Log
 from fedforget.models.parameters import Array
+from fedforget.randomness import Rounds
 
 
 def select(
-    log: Log, ptr: NDArray[np.int64], lengths: Array, keys: NDArray[np.uint64], seed: int, round_: int
+    log: Log, ptr: NDArray[np.int64], lengths: Array, keys: NDArray[np.uint64], seed: int, rounds: Rounds
 ) -> NDArray[np.bool_]:
     """For every row of a cohort's updates whether its device keeps it: the share α of each update, at least one row."""
     if log.share == 1.0:
         return np.ones(lengths.size, np.bool_)
-    streams = randomness.priorities(seed, randomness.SELECTION, round_, keys)
+    streams = randomness.priorities(seed, randomness.SELECTION, rounds, keys)
     kept = np.zeros(lengths.size, np.bool_)
     _select(ptr, lengths, streams, log.share, log.selection == "importance", kept)
     return kept

@@ -6,6 +6,7 @@ forgotten. A row of private parameters that its crc does not confirm is not used
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Collection, Iterator
@@ -16,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.log.contract import Exact, others, stacked
-from fedforget.device.log.entries import Entries, Keys, check
+from fedforget.device.log.entries import Entries, Keys, check, latest
 from fedforget.device.log.user_files import Row, Statement, UserFiles
 from fedforget.errors import RunError
 from fedforget.models.parameters import Array
 from fedforget.orders import ORIGIN
+from fedforget.randomness import Rounds
 
 PUT_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)"
 PUT_PRIVATE = "INSERT OR REPLACE INTO private VALUES (?, ?, ?, ?)"
@@ -50,18 +52,23 @@ class SqliteStore:
         self.trajectory = trajectory
         self._only = only
 
-    def append(self, round_: int, entries: Entries, private: Array) -> None:
-        """Add a round's entries, and what each user's private parameters are after it.
+    def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
+        """Add entries, and what each user's private parameters are after the last of its rounds.
 
         Each user's file changes in one transaction; when one cannot, those before it are put back as they were.
         """
-        check(entries, private)
+        rounds = check(rounds, entries, private)
+        own: dict[int, dict[int, bytes]] = {}
+        for key, round_, body in zip(entries.keys.tolist(), rounds.tolist(), entries, strict=True):
+            own.setdefault(key, {})[round_] = body
         done: list[tuple[int, list[Statement]]] = []
         try:
-            for key, body, row in zip(entries.keys.tolist(), entries, private, strict=True):
-                undo = self._undoing(key, round_)
-                entry = (PUT_ENTRY, (self.trajectory, round_, body))
-                self.files.change(key, [entry, self._put_private(key, round_, row), (KEEP_TWO, (self.trajectory,))])
+            for place in latest(rounds, entries.keys).tolist():
+                key = int(entries.keys[place])
+                undo = self._undoing(key, list(own[key]))
+                put = [(PUT_ENTRY, (self.trajectory, round_, body)) for round_, body in own[key].items()]
+                put.append(self._put_private(key, int(rounds[place]), private[place]))
+                self.files.change(key, [*put, (KEEP_TWO, (self.trajectory,))])
                 done.append((key, undo))
         except RunError:
             for key, undo in done:
@@ -174,12 +181,14 @@ class SqliteStore:
         """What a user's file answers to a query whose first value is the trajectory."""
         return self.files.ask(key, query, self.trajectory, *values)
 
-    def _undoing(self, key: int, round_: int) -> list[Statement]:
-        """What puts a user's file back as it is now, once a round has been added to it."""
-        entry = self.files.query(key, f"{ENTRIES} AND round = ?", self.trajectory, round_)
+    def _undoing(self, key: int, rounds: list[int]) -> list[Statement]:
+        """What puts a user's file back as it is now, once these rounds have been added to it."""
+        these = "round IN (SELECT value FROM json_each(?))"
+        added = (self.trajectory, json.dumps(rounds))
+        entry = self.files.query(key, f"{ENTRIES} AND {these}", *added)
         private = self.files.query(key, "SELECT round, row, crc FROM private WHERE trajectory = ?", self.trajectory)
         return [
-            ("DELETE FROM entry WHERE trajectory = ? AND round = ?", (self.trajectory, round_)),
+            (f"DELETE FROM entry WHERE trajectory = ? AND {these}", added),
             ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,)),
             *((PUT_ENTRY, (self.trajectory, *line)) for line in entry),
             *((PUT_PRIVATE, (self.trajectory, *line)) for line in private),

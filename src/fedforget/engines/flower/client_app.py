@@ -25,12 +25,12 @@ def train(message: Message, context: Context) -> Message:
     """A round of training."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
     epochs = messages.unpack_task(message.content, "epochs", int)
-    return sealed_reply(message, messages.pack_answers(_host(context).train(order, public, epochs)))
+    return sealed_reply(message, messages.pack_answers({order.round: _host(context).train(order, public, epochs)}))
 
 
 @app.train("replay")
 def replay(message: Message, context: Context) -> Message:
-    """A past round, gone through again."""
+    """Past rounds, gone through again."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
     how = messages.unpack_replay(message.content)
     return sealed_reply(message, messages.pack_answers(_host(context).replay(order, public, how)))
@@ -41,7 +41,7 @@ def recall(message: Message, context: Context) -> Message:
     """What the log has for a past round."""
     order = messages.unpack_order(message.content)
     n_items = messages.unpack_task(message.content, "n_items", int)
-    return sealed_reply(message, messages.pack_answers(_host(context).recall(order, n_items)))
+    return sealed_reply(message, messages.pack_answers({order.round: _host(context).recall(order, n_items)}))
 
 
 @app.evaluate("model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class FlowerFleet:
     def measure(self, history: History, public: Public, users: Sequence[UserId]) -> Measured:
         """Let devices evaluate a model on what they have kept back; the mean over their users."""
         round_ = history.last_round + 1
-        orders = self.orders(history, history, round_, users)
+        orders = self.orders(history, history, {round_: users})
         contents = {node: messages.pack_order(order, {}, public) for node, order in orders.items()}
         replies = self.post.send(messages.MEASURE, contents, str(round_))
         failures = self.failures(users, orders, replies)
@@ -80,12 +81,17 @@ class FlowerFleet:
             confirmed += [order for order in by_node[node] if isinstance(done, list) and order.pseudonym in done]
         return confirmed
 
-    def orders(self, history: History, in_service: History, round_: int, users: Sequence[UserId]) -> dict[int, Order]:
-        """The order to each node that has some of these users."""
-        nodes = self.registry.nodes_of(users)
+    def orders(self, history: History, in_service: History, asked: Mapping[int, Sequence[UserId]]) -> dict[int, Order]:
+        """The order to each node that has some of the users who are asked for these rounds."""
+        round_ = min(asked)
+        rounds: dict[UserId, list[int]] = {}
+        for number, users in asked.items():
+            for user in users:
+                rounds.setdefault(user, []).append(number)
+        nodes = self.registry.nodes_of(list(rounds))
         number = self.registry.next_number()
         hosted: dict[int, list[UserId]] = {}
-        for user in users:
+        for user in rounds:
             if user in nodes:
                 hosted.setdefault(nodes[user], []).append(user)
         orders = {}
@@ -96,7 +102,7 @@ class FlowerFleet:
             factors = {**_factors(in_service, served), **_factors(history, since)}
             orders[node] = Order(
                 self.settings.id, number, history.lineage, in_service.lineage[-1][0], round_,
-                tuple(own), tuple(since), tuple(served), factors,
+                tuple(own), tuple(since), tuple(served), factors, tuple(tuple(rounds[user]) for user in own),
             )  # fmt: skip
         return orders
 
@@ -119,12 +125,11 @@ class FlowerClients:
 
     def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
         """Let these users train from ``public``."""
-        return self._ask(messages.TRAIN, round_, users, {"epochs": epochs}, public, epochs)
+        return self._ask(messages.TRAIN, {round_: users}, {"epochs": epochs}, public, epochs)[round_]
 
-    def replay(self, round_: int, public: Public, users: Sequence[UserId], how: Replay) -> Answers:
-        """Let these users go through a past round again; what they have stored comes in the same message."""
-        task = messages.pack_replay(how)
-        return self._ask(messages.REPLAY, round_, users, task, public, how.epochs, stored=how.stored)
+    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> dict[int, Answers]:
+        """Let users go through past rounds again; what they have stored comes in the same message."""
+        return self._ask(messages.REPLAY, asked, messages.pack_replay(how), public, how.epochs, stored=how.stored)
 
     def settle(self, round_: int, factors: Factors) -> None:
         """Keep the factors: each device is told with the next message that it gets."""
@@ -132,41 +137,53 @@ class FlowerClients:
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
         """Let these users return what their logs have for a past round."""
-        return self._ask(messages.RECALL, round_, users, {"n_items": n_items}, None, 0)
+        return self._ask(messages.RECALL, {round_: users}, {"n_items": n_items}, None, 0)[round_]
 
     def _ask(
         self,
         kind: str,
-        round_: int,
-        users: Sequence[UserId],
+        asked: Mapping[int, Sequence[UserId]],
         task: Mapping[str, Any],
         public: Public | None,
         epochs: int,
         stored: bool = False,
-    ) -> Answers:
+    ) -> dict[int, Answers]:
         fleet, model = self.fleet, self.fleet.settings.model
-        orders = fleet.orders(self.history, self.in_service, round_, users)
+        dims = model.dim, model.update_layout.size
+        orders = fleet.orders(self.history, self.in_service, asked)
         contents = {node: messages.pack_order(order, task, public) for node, order in orders.items()}
         fleet.post.wait_for_any(contents)
-        replies = fleet.post.send(kind, contents, str(round_))
+        replies = fleet.post.send(kind, contents, str(min(asked)))
+        users = list(dict.fromkeys(user for those in asked.values() for user in those))
         failures = fleet.failures(users, orders, replies)
         parts = []
         for node, content in replies.contents.items():
-            asked = orders[node].users
             try:
-                part = messages.unpack_answers(content, asked, model.dim, model.update_layout.size, stored)
+                parts.append(messages.unpack_answers(content, orders[node].asked, *dims, stored))
             except MessageError as error:
-                failures |= dict.fromkeys(asked, error.problem)
-            else:
-                failures |= part.failures
-                parts.append(part)
-        past = Updates.together([part.stored for part in parts if part.stored is not None], users)
-        seconds = max((part.seconds for part in parts), default=0.0)
-        updates = Updates.together([part.updates for part in parts], users)
-        dims = (model.dim, model.update_layout.size)
-        return Answers(
-            updates or Updates.none(*dims), failures, (past or Updates.none(*dims)) if stored else None, seconds, epochs
-        )
+                failures |= dict.fromkeys(orders[node].users, error.problem)
+        return {
+            round_: replace(_joined([part[round_] for part in parts if round_ in part], those, failures, dims, stored),
+                            epochs=epochs)
+            for round_, those in asked.items()
+        }  # fmt: skip
+
+
+def _joined(
+    parts: Sequence[Answers], users: Sequence[UserId], failures: Mapping[UserId, str], dims: tuple[int, int],
+    stored: bool,
+) -> Answers:  # fmt: skip
+    """The answers of several nodes for one round, their users in this order."""
+    reasons = {user: failures[user] for user in users if user in failures}
+    for part in parts:
+        reasons |= part.failures
+    past = Updates.together([part.stored for part in parts if part.stored is not None], users)
+    return Answers(
+        Updates.together([part.updates for part in parts], users) or Updates.none(*dims),
+        reasons,
+        (past or Updates.none(*dims)) if stored else None,
+        max((part.seconds for part in parts), default=0.0),
+    )
 
 
 def _factors(history: History, rounds: Sequence[int]) -> dict[tuple[str, int], Factors]:

@@ -1,14 +1,16 @@
 """Messages: orders, public parameters and answers as Flower's records, and back.
 
 What goes to a device: ``order``, ``task`` (what to do), ``public`` parameters where needed, ``factors`` of rounds that
-the server calibrated. What comes back: ``updates``, ``stored`` ones where asked for, ``answer`` (whose they are, and
-who has none for which reason). Whatever arrives is checked here or refused with a ``MessageError``.
+the server calibrated. What comes back: ``updates``, ``stored`` ones where asked for, ``answer`` (whose they are and of
+which rounds, and who has none for which reason). Whatever arrives is checked here or refused with a ``MessageError``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -68,6 +70,8 @@ def _order(order: Order) -> ConfigRecord:
             "served": list(order.served),
             "calibrated_on": [trajectory for trajectory, _ in order.factors],
             "calibrated": [round_ for _, round_ in order.factors],
+            "rounds": [round_ for rounds in order.rounds for round_ in rounds],
+            "rounds_each": [len(rounds) for rounds in order.rounds],
         }
     )
 
@@ -90,11 +94,25 @@ def unpack_order(content: RecordDict) -> Order:
         tuple(since),
         tuple(served),
         {where: _factors(content, *where) for where in zip(trajectories, rounds, strict=True)},
+        _rounds_of_each(record),
     )
-    sizes = {len(users), len(since), len(served)}
-    if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names:
+    sizes = {len(users), len(since), len(served), len(order.rounds) or len(users)}
+    early = any(rounds_[0] < order.round for rounds_ in order.rounds)
+    if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names or early:
         raise MessageError("the order contradicts itself")
     return order
+
+
+def _rounds_of_each(record: ConfigRecord) -> tuple[tuple[int, ...], ...]:
+    """The past rounds that each user is asked for: some, each once, in ascending order."""
+    rounds, counts = _list(record, "rounds", int), _list(record, "rounds_each", int)
+    if any(count < 1 for count in counts) or sum(counts) != len(rounds):
+        raise MessageError("the order contradicts itself")
+    ends = np.cumsum([0, *counts]).tolist()
+    each = tuple(tuple(rounds[start:end]) for start, end in itertools.pairwise(ends))
+    if any(later <= earlier for own in each for earlier, later in itertools.pairwise(own)):
+        raise MessageError("the order contradicts itself")
+    return each
 
 
 def _factors(content: RecordDict, trajectory: str, round_: int) -> Factors:
@@ -135,19 +153,25 @@ def unpack_wipes(content: RecordDict) -> tuple[list[str], list[str]]:
     return pseudonyms, salts
 
 
-def pack_answers(answers: Answers) -> RecordDict:
-    """What a device answers."""
+def pack_answers(answers: Mapping[int, Answers]) -> RecordDict:
+    """What a device answers, for each round; stored updates go with a single round only."""
+    parts = [answer.updates for answer in answers.values()]
+    failed = [(round_, *failure) for round_, answer in answers.items() for failure in answer.failures.items()]
     record: dict[str, Any] = {
-        "users": list(answers.updates.users),
-        "failed": list(answers.failures),
-        "reasons": list(answers.failures.values()),
-        "seconds": float(answers.seconds),
+        "users": [user for part in parts for user in part.users],
+        "rounds": [round_ for round_, answer in answers.items() for _ in answer.updates.users],
+        "failed": [user for _, user, _ in failed],
+        "failed_rounds": [round_ for round_, _, _ in failed],
+        "reasons": [reason for _, _, reason in failed],
+        "seconds": float(sum(answer.seconds for answer in answers.values())),
     }
-    content = RecordDict({"updates": _pack_updates(answers.updates), "answer": ConfigRecord(record)})
-    if answers.stored is not None:
-        content["stored"] = _pack_updates(answers.stored)
-        record["stored_users"] = list(answers.stored.users)
-        content["answer"] = ConfigRecord(record)
+    content = RecordDict({"updates": _pack_updates(Updates.end_to_end(parts))})
+    stored = [answer.stored for answer in answers.values() if answer.stored is not None]
+    if stored:
+        (past,) = stored
+        content["stored"] = _pack_updates(past)
+        record["stored_users"] = list(past.users)
+    content["answer"] = ConfigRecord(record)
     return content
 
 
@@ -158,32 +182,44 @@ def _pack_updates(updates: Updates) -> ArrayRecord:
     )  # fmt: skip
 
 
-def unpack_answers(content: RecordDict, asked: Sequence[UserId], dim: int, dense: int, stored: bool) -> Answers:
-    """The answers of a device that was asked for some users; nothing about anyone else is accepted."""
+def unpack_answers(
+    content: RecordDict, asked: Mapping[int, Sequence[UserId]], dim: int, dense: int, stored: bool
+) -> dict[int, Answers]:
+    """The answers of a device that was asked for some users and rounds; nothing about any other is accepted."""
     record = _config(content, "answer")
     users, failed = _users(record, "users"), _users(record, "failed")
+    rounds, failed_rounds = _list(record, "rounds", int), _list(record, "failed_rounds", int)
     reasons = _list(record, "reasons", str)
-    if not set(asked).issuperset([*users, *failed]) or len(reasons) != len(failed):
+    if len(rounds) != len(users) or not len(reasons) == len(failed_rounds) == len(failed):
+        raise MessageError("the answer contradicts itself")
+    wanted = {(round_, user) for round_, those in asked.items() for user in those}
+    sent, lacking = list(zip(rounds, users, strict=True)), list(zip(failed_rounds, failed, strict=True))
+    if not wanted.issuperset([*sent, *lacking]) or len(set(sent)) != len(sent) or rounds != sorted(rounds):
         raise MessageError(NOT_ASKED)
-    failures = {user: reason if reason in KNOWN else UNKNOWN for user, reason in zip(failed, reasons, strict=True)}
-    failures |= {user: SILENT for user in asked if user not in users and user not in failures}
+    given = dict(zip(lacking, (reason if reason in KNOWN else UNKNOWN for reason in reasons), strict=True))
+    given |= dict.fromkeys(wanted.difference(sent, given), SILENT)
     past = None
     if stored:
-        past = _unpack_updates(content, "stored", _users(record, "stored_users"), asked, dim, dense)
-    updates = _unpack_updates(content, "updates", users, asked, dim, dense)
+        named = _users(record, "stored_users")
+        if not {user for _, user in wanted}.issuperset(named) or len(set(named)) != len(named):
+            raise MessageError(NOT_ASKED)
+        past = _unpack_updates(content, "stored", named, dim, dense)
+    updates = _unpack_updates(content, "updates", users, dim, dense)
     seconds = _value(record, "seconds", float)
     if not 0 <= seconds < math.inf:
         raise MessageError(f"its seconds is {seconds}")
-    return Answers(updates, failures, past, seconds)
+    answers = {}
+    for round_, those in asked.items():
+        start, stop = bisect_left(rounds, round_), bisect_right(rounds, round_)
+        failures = {user: given[round_, user] for user in those if (round_, user) in given}
+        share = seconds * ((stop - start) / len(users)) if users else seconds / len(asked)
+        answers[round_] = Answers(updates.between(start, stop), failures, past, share)
+    return answers
 
 
-def _unpack_updates(
-    content: RecordDict, name: str, users: Sequence[UserId], asked: Collection[UserId], dim: int, dense: int
-) -> Updates:
+def _unpack_updates(content: RecordDict, name: str, users: Sequence[UserId], dim: int, dense: int) -> Updates:
     if not users:
         return Updates.none(dim, dense)
-    if not set(asked).issuperset(users) or len(set(users)) != len(users):
-        raise MessageError(NOT_ASKED)
     record = _arrays(content, name)
     updates = Updates(
         users,

@@ -4,8 +4,10 @@ from fedforget.errors import one_of
 from fedforget.models import Recommender
 from fedforget.server.unlearning.baselines import Continue, FedRemove, Retrain
 from fedforget.server.unlearning.fru import FRU
-from fedforget.server.unlearning.method import Method, PastRound
+from fedforget.server.unlearning.method import Method, PastStep
 
+#: Rounds in which a model with a closed-form update is trained anew by default (docs/decisions/0010).
+STEPS = 20
 #: The built-in methods by name.
 METHODS: dict[str, type[Method]] = {method.name: method for method in (FRU, Retrain, FedRemove, Continue)}
 
@@ -18,8 +20,17 @@ def build_method(name: str, **settings: object) -> Method:
 
 
 def default_method(model: Recommender) -> Method:
-    """What ``forget()`` does for a model: FRU, or Retrain where a round has no epochs that FRU could leave out."""
-    return Retrain() if model.closed_form else FRU()
+    """What ``forget()`` does for a model."""
+    return Retrain(steps=STEPS) if model.closed_form else FRU().for_model(model)
+
+
+def why_chosen(method: Method, model: Recommender) -> str:
+    """Why a method is used for a model, for estimates and receipts."""
+    if method != default_method(model):
+        return "as asked for"
+    if model.closed_form:
+        return f"the default for {model.name}, which learns from scratch in {STEPS} rounds and has no epochs to shorten"
+    return f"the default for {model.name}: past rounds again in fewer epochs, with the lengths in the devices' logs"
 
 
 __all__ = [
@@ -28,8 +39,9 @@ __all__ = [
     "Continue",
     "FedRemove",
     "Method",
-    "PastRound",
+    "PastStep",
     "Retrain",
     "build_method",
     "default_method",
+    "why_chosen",
 ]

@@ -2,37 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fedforget.errors import ConfigError
-from fedforget.server.state import ServerState
-from fedforget.server.unlearning.method import Method, PastRound
-from fedforget.updates import Answers
+from fedforget.replay import Replay
+from fedforget.server.unlearning.method import Method, Past, PastStep, Result, Step, strides
 
 
 @dataclass(frozen=True)
 class Retrain(Method):
-    """From scratch without the leavers: the same cohorts minus the leavers, the same seed. The reference."""
+    """From scratch without the forgotten users: the same cohorts minus them, the same seed. The reference.
+
+    ``stride`` past rounds are trained from the same parameters, in one communication round (condensed Retrain).
+
+    With ``steps`` the past cohorts are not used: the model is trained anew in so many rounds, each with a ``fraction``
+    of the remaining devices, at ``lr_scale`` times the server's learning rate, which falls over these rounds. A
+    history that has no more rounds than that is trained again as it was.
+    """
+
+    stride: int = 1
+    steps: int = 0
+    fraction: float = 1.0
+    lr_scale: float = 2.0
 
     name: ClassVar[str] = "retrain"
 
-    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
+    def __post_init__(self) -> None:
+        check_stride(self.stride)
+        if self.steps < 0 or (self.steps and self.stride > 1):
+            raise ConfigError(
+                f"steps is {self.steps}, stride is {self.stride}.",
+                "Give either the number of rounds to train anew in, or how many past rounds to put together.",
+            )
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(
+                f"fraction is {self.fraction}.", "Give the share of devices in a step: above 0, at most 1."
+            )
+        if not 0 < self.lr_scale < float("inf"):
+            raise ConfigError(f"lr_scale is {self.lr_scale}.", "Give a positive factor for the server's learning rate.")
+
+    def schedule(self, past: Past) -> list[Step]:
+        """Strides over the past rounds, or new cohorts for an even share of them."""
+        if not self._anew(past.last):
+            return strides(past, self.stride)
+        ends = [past.last * step // self.steps for step in range(self.steps + 1)]
+        return [Step(before + 1, end, {end: past.draw(end, self.fraction)}) for before, end in itertools.pairwise(ends)]
+
+    def step(self, past: PastStep) -> Result:
         """Train in full."""
-        return past.train()
+        if not self._anew(past.of.last):
+            return past.train()
+        protocol = past.aggregator.protocol
+        optimiser = replace(protocol.optimiser, lr=protocol.optimiser.lr * self.lr_scale, horizon=self.steps)
+        aggregator = replace(past.aggregator, protocol=replace(protocol, optimiser=optimiser))
+        ((end, users),) = past.asked.items()
+        answers = past.clients.replay(past.asked, past.public, Replay(past.epochs, parts=None))
+        combined, taken = aggregator.combined(answers[end], past.public, users)
+        return aggregator.apply(past.state, combined, past.number), {end: taken}
 
     def begin(self, first: int, last: int) -> int:
         """With the first round, though without earlier erasures those before ``first`` come out as they were."""
         return 1
 
+    def _anew(self, rounds: int) -> bool:
+        return 0 < self.steps < rounds
+
 
 @dataclass(frozen=True)
 class FedRemove(Method):
-    """The stored updates of the stayers, one after another, as they are."""
+    """The stored updates of those who stay, one after another, as they are."""
 
     name: ClassVar[str] = "fedremove"
 
-    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
+    def step(self, past: PastStep) -> Result:
         """Take what the logs have."""
         return past.recall()
 
@@ -47,7 +91,7 @@ class FedRemove(Method):
 
 @dataclass(frozen=True)
 class Continue(Method):
-    """No way back: train on without the leavers, for a share of the rounds so far, and hope that they wash out.
+    """No way back: train on without the forgotten users, for a share of the rounds so far.
 
     By default a tenth of the rounds, in full epochs: the training that FRU with λ = 0.1 takes. What they did stays in
     the model's past for good: it is no longer known in which rounds they took part, so nothing can go back before them.
@@ -61,7 +105,7 @@ class Continue(Method):
         if not self.share >= 0:
             raise ConfigError(f"share is {self.share}.", "Give the extra rounds as a share of those so far: 0 or more.")
 
-    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
+    def step(self, past: PastStep) -> Result:
         """There is nothing to go through again."""
         raise AssertionError("Continue replays no round")
 
@@ -72,3 +116,9 @@ class Continue(Method):
     def more_rounds(self, last: int) -> int:
         """At least one, if there is anything to continue."""
         return max(1, round(self.share * last)) if last and self.share else 0
+
+
+def check_stride(stride: int) -> None:
+    """Refuse a stride that is not a number of rounds."""
+    if stride < 1:
+        raise ConfigError(f"stride is {stride}.", "Give the number of past rounds in a step: 1 or more.")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedforget.models import Public
-from fedforget.randomness import UserId
 from fedforget.server.history import History
-from fedforget.server.unlearning.method import Method
+from fedforget.server.unlearning.method import Method, Past
 
 #: What a replayed round costs beside training, as a multiple of what a trained one did (measured: 1.8 to 2).
 BESIDE = 1.9
@@ -22,12 +20,19 @@ SETUP = 0.3
 class Estimate:
     """How many rounds will be gone through again, by how many devices, and roughly what it costs.
 
-    ``devices`` are different users; ``requests`` counts each round in which one is asked.
+    ``rounds`` are past rounds, and those that are added; ``communication_rounds`` is how often devices are asked.
+    ``devices`` are different users; ``messages`` counts each time that one is asked, ``requests`` the updates that it
+    is asked for. ``start`` is the round whose snapshot the replay starts from.
     """
 
+    method: dict[str, Any]
+    chosen: str
     first_round: int | None
+    start: int
     rounds: int
+    communication_rounds: int
     devices: int
+    messages: int
     requests: int
     bytes_down: int
     bytes_up: int
@@ -38,57 +43,57 @@ class Estimate:
         return asdict(self)
 
     def __str__(self) -> str:
-        since = "no round: nothing to replay" if self.first_round is None else f"round {self.first_round}"
+        if self.first_round is None:
+            since, back = "no round: nothing to replay", ""
+        else:
+            since = f"round {self.first_round}"
+            early = self.rounds and self.start < self.first_round - 1 and self.method["name"] != "retrain"
+            back = f", from the snapshot of round {self.start}, the last one before it" if early else ""
         return (
-            f"Leavers took part since {since}\n"
-            f"  rounds     {self.rounds} to train or replay\n"
-            f"  devices    {self.devices:,} needed, {self.requests:,} requests\n"
+            f"The users to forget took part since {since}\n"
+            f"  method     {self.method['name']}: {self.chosen}\n"
+            f"  rounds     {self.rounds} to train or replay, in {self.communication_rounds} communication rounds"
+            f"{back}\n"
+            f"  devices    {self.devices:,} needed, {self.messages:,} messages for {self.requests:,} updates\n"
             f"  to move    {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
             f"  time       about {self.seconds:.1f} s"
         )
 
 
 def estimate(
-    history: History, public: Public, leavers: Collection[UserId], method: Method, epochs: int, start: int
-) -> Estimate:
-    """Estimate an erasure whose replay begins after round ``start``.
+    history: History, public: Public, method: Method, past: Past, *, epochs: int, first: int | None, start: int,
+    waiting: bool, chosen: str,
+) -> Estimate:  # fmt: skip
+    """Estimate an erasure that goes through ``past`` again, after round ``start``.
 
-    A round is taken to cost what rounds cost so far: the training for as many stayers and as many epochs as there will
-    be, and ``BESIDE`` times what came beside it, since a replay also reads logs, and committing a round is not in the
-    seconds that the history knows.
+    An update is taken to cost what it cost so far: the training for as many epochs as there will be, and ``BESIDE``
+    times what came beside it, since a replay also reads logs, and committing a round is not in the seconds that the
+    history knows. Where rounds are mostly ``waiting``, on a network, each communication round waits as long as a round
+    did.
     """
-    last, first = history.last_round, history.first_round_of(list(leavers))
-    past = [history.record(round_) for round_ in range(1, last + 1)]
-    fixed = statistics.median([r.seconds - r.training for r in past]) if past else 0.0
-    clients = max(sum(len(r.participants) for r in past), 1)
-    trained = [r for r in past if r.participants and r.epochs]
+    last = history.last_round
+    known = [record for record in (history.record(round_) for round_ in range(1, last + 1)) if record.participants]
+    updates = max(sum(len(r.participants) for r in known), 1)
+    beside = statistics.median([(r.seconds - r.training) / len(r.participants) for r in known] or [0.0])
+    wait = statistics.median([r.seconds - r.training for r in known] or [0.0])
+    trained = [r for r in known if r.epochs]
     per_epoch = statistics.median([r.training / len(r.participants) / r.epochs for r in trained] or [0.0])
-    sent = sum(r.sent for r in past) / clients
+    sent = sum(r.sent for r in known) / updates
     share = method.training_share(epochs)
-    seen: set[UserId] = set()
-    rounds = requests = 0
-    full = short = 0
-    for record in past[start:]:
-        stayers = [user for user in record.participants if user not in leavers]
-        seen.update(stayers)
-        rounds += 1
-        requests += len(stayers)
-        if first is None or record.round < first or (record.round == first and share):
-            full += len(stayers)
-        else:
-            short += len(stayers)
+    steps = [step for step in method.schedule(past) if step.asked]
+    replayed = sum(len(users) for step in steps for users in step.asked.values())
+    messages = sum(len(step.devices) for step in steps)
+    devices = set().union(*(step.devices for step in steps)) if steps else set()
     extra = method.more_rounds(last) if first is not None else 0
-    in_extra = round(extra * clients / max(last, 1))
-    work = full + in_extra + short * (share + SETUP / epochs if share else 0.0)
+    in_extra = round(extra * updates / max(last, 1))
     if extra:
-        seen.update(user for record in past for user in record.participants if user not in leavers)
-    requests += in_extra
+        devices |= set(past.draw(last + 1, 1.0))
+    short = replayed * (share + SETUP / epochs if 0 < share < 1 else share)
+    fixed = (len(steps) + extra) * wait if waiting else (replayed * BESIDE + in_extra) * beside
     return Estimate(
-        first,
-        rounds + extra,
-        len(seen),
-        requests,
-        requests * (public.items.nbytes + public.dense.nbytes),
-        round((requests - in_extra) * sent * method.updates_sent() + in_extra * sent),
-        (rounds + extra) * fixed * BESIDE + work * per_epoch * epochs,
-    )
+        method.settings(), chosen, first, start, len(past.stayers) + extra, len(steps) + extra, len(devices),
+        messages + in_extra, replayed + in_extra,
+        (messages + in_extra) * (public.items.nbytes + public.dense.nbytes),
+        round(replayed * sent * method.updates_sent() + in_extra * sent),
+        fixed + (short + in_extra) * per_epoch * epochs,
+    )  # fmt: skip

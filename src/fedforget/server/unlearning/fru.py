@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from fedforget.errors import ConfigError, one_of
+from fedforget.models import Recommender
+from fedforget.randomness import UserId
 from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES, Factors, Replay
+from fedforget.server.aggregate import Step as Combined
 from fedforget.server.state import ServerState
+from fedforget.server.unlearning.baselines import check_stride
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
-from fedforget.server.unlearning.method import Method, PastRound
+from fedforget.server.unlearning.method import Method, Past, PastStep, Result, Step, strides
 from fedforget.updates import Answers
+
+#: How many past rounds a step has by default, and how far it may go (docs/decisions/0010).
+STRIDE, LIMIT = 10, 0.7
+#: How many where devices train tensors that all users share, such as a perceptron: then there is no limit.
+SHARED_STRIDE = 2
 
 
 @dataclass(frozen=True)
 class FRU(Method):
     """Replay the rounds since the first leaver took part, in ⌈λL⌉ epochs each, with the lengths of the old updates.
+
+    ``stride`` past rounds are replayed from the same parameters, in one communication round. Such a step moves the item
+    table at most ``limit`` times as far as the old model moved in the same rounds (0: no limit). By default both are
+    what suits the model (``for_model``).
 
     ``speedup`` is the paper's λ. ``calibration="device"``: each device gives its own fresh update the lengths in its
     log. ``"server"``: the server gives the cohort's fresh aggregate the length of the stored one (the paper; the log
@@ -36,6 +50,8 @@ class FRU(Method):
     replay: str = "fresh"
     parts: str = "rows"
     private: str = "stretched"
+    stride: int | None = None
+    limit: float | None = None
 
     name: ClassVar[str] = "fru"
 
@@ -51,39 +67,82 @@ class FRU(Method):
         ):
             if value not in known:
                 raise one_of(kind, value, known)
+        if self.stride is not None:
+            check_stride(self.stride)
+        if not (self.limit or 0) >= 0:
+            raise ConfigError(
+                f"limit is {self.limit}.", "Give the length of a step relative to the old one, or 0 for no limit."
+            )
+        if self.calibration == "server" and (self.stride or 1) > 1:
+            raise ConfigError(
+                f"stride is {self.stride} with calibration 'server'.",
+                "The server calibrates one round at a time; use stride 1, or calibration 'device'.",
+            )
         if self.calibration == "device" and self.granularity != "row":
             raise ConfigError(
                 f"granularity is {self.granularity!r} with calibration 'device'.",
                 "On the device every row has its own length; use granularity 'row', or calibration 'server'.",
             )
 
-    def step(self, past: PastRound) -> tuple[ServerState, Answers]:
-        """Before the first leaver: as it was. With the first: what stayers did then. After: short and calibrated."""
-        if past.round < past.first:
-            return past.train()
-        if past.round == past.first:
-            return past.recall() if self.calibration == "server" else past.train()
+    def for_model(self, model: Recommender) -> FRU:
+        """With its stride and limit, which depend on whether devices train tensors that all users share."""
+        stride, limit = (SHARED_STRIDE, 0.0) if model.update_layout.size else (STRIDE, LIMIT)
         if self.calibration == "server":
-            return self._calibrated_here(past)
-        how = self._how(past.epochs)
-        return past.take(past.clients.replay(past.round, past.public, past.users, how))
+            stride = 1
+        return replace(
+            self,
+            stride=stride if self.stride is None else self.stride,
+            limit=limit if self.limit is None else self.limit,
+        )
 
-    def _calibrated_here(self, past: PastRound) -> tuple[ServerState, Answers]:
+    def schedule(self, past: Past) -> list[Step]:
+        """The rounds up to the first leaver's one by one, if they were trained in full; then steps of ``stride``."""
+        head = range(min(past.stayers, default=1), past.first + 1)
+        if not set(head).issubset(past.whole):
+            return strides(past, self.stride or 1)
+        before = [step for step in strides(past, 1) if step.last <= past.first]
+        return [replace(step, as_it_was=True) for step in before] + strides(past, self.stride or 1, after=past.first)
+
+    def step(self, past: PastStep) -> Result:
+        """Rounds short and calibrated, but those up to the first leaver's as they were."""
+        if self.calibration == "server":
+            ((round_, users),) = past.asked.items()
+            if round_ >= past.of.first:
+                return past.recall() if round_ == past.of.first else self._calibrated_here(past, round_, users)
+        if past.step.as_it_was or self.calibration == "server":
+            return past.train()
+        state, taken = past.replay(self._how(past.epochs))
+        return (self._limited(past, state, self.limit) if self.limit and len(past.asked) > 1 else state), taken
+
+    def _limited(self, past: PastStep, state: ServerState, limit: float) -> ServerState:
+        """Rounds that start from one point all go the same way: together no further than the limit says."""
+        step = state.public.items - past.public.items
+        length, most = float(np.linalg.norm(step)), limit * past.of.moved(past.step.first, past.step.last)
+        if length <= most:
+            return state
+        items = past.public.items + np.float32(most / length) * step
+        return replace(state, public=replace(state.public, items=items))
+
+    def _calibrated_here(self, past: PastStep, round_: int, users: Sequence[UserId]) -> Result:
+        def combined(answers: Answers) -> tuple[Combined | None, Answers]:
+            return past.aggregator.combined(answers, past.public, users)
+
         how = replace(self._how(past.epochs), parts=None, stored=True)
-        answers = past.clients.replay(past.round, past.public, past.users, how)
+        answers = past.clients.replay(past.asked, past.public, how)[round_]
         assert answers.stored is not None
-        old, stored = past.combined(Answers(answers.stored))
-        fresh, answers = past.combined(answers)
+        old, stored = combined(Answers(answers.stored))
+        fresh, answers = combined(answers)
         if list(answers.updates.users) != list(stored.updates.users):
             answers, stored = _both(answers, stored)
-            (fresh, answers), (old, stored) = past.combined(answers), past.combined(stored)
+            (fresh, answers), (old, stored) = combined(answers), combined(stored)
         layout = past.public.layout
+        taken = {round_: replace(answers, stored=stored.updates)}
         if fresh is None or old is None:
-            past.clients.settle(past.round, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
-            return past.state, replace(answers, stored=stored.updates)
+            past.clients.settle(round_, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
+            return past.state, taken
         step, factors = calibrate(old, fresh, layout, self.granularity, self.parts)
-        past.clients.settle(past.round, factors)
-        return past.apply(step), replace(answers, stored=stored.updates)
+        past.clients.settle(round_, factors)
+        return past.aggregator.apply(past.state, step, round_), taken
 
     def shortens_training(self) -> bool:
         """It trains ⌈λL⌉ of L epochs."""

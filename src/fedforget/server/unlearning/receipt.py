@@ -15,6 +15,8 @@ from fedforget.randomness import UserId
 class Receipt:
     """One erasure: the request, how it was carried out, and the model before and after.
 
+    ``rounds_replayed`` past rounds were gone through again in ``communication_rounds``; ``asked`` and ``answered``
+    count the updates of past rounds, ``messages`` those to devices. ``chosen`` says why it was this method.
     ``wiped`` is on a network the number of leavers whose device has confirmed that it keeps nothing of them; None where
     there is no device to ask. ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that
     ``forget`` returns, and kept nowhere after that: ids are easily guessed, so with the salt beside the hashes they
@@ -38,11 +40,14 @@ class Receipt:
     finished: str
     version: str
     wiped: int | None = None
+    communication_rounds: int | None = None
+    messages: int | None = None
+    chosen: str = "as asked for"
     salt: str | None = field(default=None, repr=False)
 
     @property
     def coverage(self) -> float:
-        """The share of the asked devices that answered; 1 if none was asked."""
+        """The share of the updates asked for that came; 1 if none was."""
         return self.answered / self.asked if self.asked else 1.0
 
     def names(self, user: UserId, salt: str | None = None) -> bool:
@@ -71,6 +76,8 @@ class Receipt:
 
     def __str__(self) -> str:
         more = f", {self.rounds_added} more trained" if self.rounds_added else ""
+        steps = "" if self.communication_rounds is None else f", in {self.communication_rounds} communication rounds"
+        messages = "" if self.messages is None else f"{self.messages:,} messages, "
         settings = ", ".join(f"{name} {value}" for name, value in self.method.items() if name != "name")
         since = "no round" if self.first_round is None else f"round {self.first_round}"
         wiped = "" if self.wiped is None else f"\n  wiped      {self.wiped} of {len(self.users)} devices have confirmed"
@@ -79,8 +86,10 @@ class Receipt:
             f"Receipt {self.request}\n"
             f"  forgotten  {len(self.users)} users, in the model since {since}\n"
             f"  method     {self.method['name']}" + (f" ({settings})" if settings else "") + "\n"
-            f"  replayed   {self.rounds_replayed} rounds{more}\n"
-            f"  devices    {self.asked:,} asked, {self.answered:,} answered ({self.coverage:.1%}){reasons}{wiped}\n"
+            f"             {self.chosen}\n"
+            f"  replayed   {self.rounds_replayed} rounds{more}{steps}\n"
+            f"  devices    {messages}{self.asked:,} updates asked for, {self.answered:,} received"
+            f" ({self.coverage:.1%}){reasons}{wiped}\n"
             f"  moved      {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
             f"  took       {self.seconds:.2f} s, finished {self.finished}\n"
             f"  model      {self.digest_before[:16]} → {self.digest_after[:16]}\n"
