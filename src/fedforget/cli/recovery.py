@@ -11,11 +11,12 @@ from rich.table import Table
 from fedforget.experiments.plots import in_bytes
 from fedforget.experiments.ways import WAYS
 
-COLUMNS = ("", "sampled", "full", "seconds", "speed-up", "log a device")
+COLUMNS = ("", "sampled", "full", "rounds", "seconds", "speed-up", "log a device")
 CAPTION = (
     "HR@10/NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
     "of unlearning, and the speed-up over Retrain, which is also the clean reference: what the same cohorts learn "
-    "without the malicious users. Log: all that a device keeps for it, and its share of the item table."
+    "without the malicious users. Rounds: how often devices were asked. Log: all that a device keeps for it, and its "
+    "share of the item table."
 )
 
 
@@ -30,13 +31,14 @@ def recovery_table(
     for name in COLUMNS:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     if popular is not None:
-        table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
+        table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", "–", end_section=True)
     labelled = [(WAYS[name].label, row) for name, row in methods.items()]
     others = [(f"iALS {name}", row) for name, row in (ials or {}).items()]
     for label, row in [*labelled, *others]:
         table.add_row(
             label,
             *_accuracy(row),
+            str(row["communication_rounds"] or "–"),
             f"{row['seconds']:.2f}" if row["seconds"] else "–",
             f"{row['speedup']:.1f}x" if row["speedup"] else "–",
             f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>5.3g}%",

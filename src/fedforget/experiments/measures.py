@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
 from fedforget.data import Interactions
@@ -32,8 +34,13 @@ def accuracy_after(fed: Federation, round_: int, train: Interactions, test: Inte
 
 
 def accuracy_on_the_way(fed: Federation, train: Interactions, test: Interactions) -> Curve:
-    """The accuracy at some rounds before the last, closer together where a model learns most."""
-    rounds = dict.fromkeys(round(share * fed.rounds) for share in SHARES)
+    """The accuracy at some rounds before the last, closer together where a model learns most.
+
+    Rounds that were replayed in one step have one state: it is the one before that counts.
+    """
+    usable = sorted(fed.history.usable_rounds())
+    wanted = [round(share * fed.rounds) for share in SHARES]
+    rounds = dict.fromkeys(usable[bisect_right(usable, round_) - 1] for round_ in wanted)
     return [(round_, accuracy_after(fed, round_, train, test)) for round_ in rounds if 0 < round_ < fed.rounds]
 
 

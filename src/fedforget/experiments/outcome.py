@@ -54,6 +54,7 @@ class Outcome:
 
     ``seconds`` is the wall clock of unlearning, without any evaluation; ``speedup`` is Retrain's seconds over these,
     None where nothing is done or Retrain is not there to compare with. ``log`` is the log that the method runs on.
+    ``communication_rounds`` is how often devices were asked; None where it is not known.
     """
 
     seconds: float
@@ -62,6 +63,7 @@ class Outcome:
     log: LogSize
     receipt: Receipt | None = field(default=None, compare=False)
     curve: Curve = ()
+    communication_rounds: int | None = None
 
     def against(self, reference: Outcome | None) -> Outcome:
         """The same, with its speed-up over a reference."""
@@ -74,6 +76,7 @@ class Outcome:
         return {
             "seconds": self.seconds,
             "speedup": self.speedup,
+            "communication_rounds": self.communication_rounds,
             **self.accuracy.to_dict(),
             "log": asdict(self.log),
         }
@@ -87,4 +90,5 @@ class Outcome:
             Accuracy(values["sampled"], values["full"]),
             LogSize(**values["log"]),
             curve=curve,
+            communication_rounds=values.get("communication_rounds"),
         )

@@ -173,6 +173,7 @@ class Recovery:
             log=log,
             receipt=receipt,
             curve=[*way_there, (fed.rounds, accuracy)] if curve else (),
+            communication_rounds=receipt.communication_rounds if receipt is not None else 0,
         )
 
 

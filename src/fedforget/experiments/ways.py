@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fedforget.device.log.settings import Log
 from fedforget.errors import ConfigError, one_of
 from fedforget.models import Recommender
-from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, Retrain
+from fedforget.server.unlearning import FRU, Continue, FedRemove, Method, Retrain, condensed_retrain
+from fedforget.server.unlearning.fru import STRIDE
 
 
 @dataclass(frozen=True)
 class Way:
-    """A method (None: do nothing), the device log one would keep for it in practice, and how to speak of it."""
+    """A method (None: do nothing), the device log one would keep for it in practice, and how to speak of it.
+
+    ``method_for`` gives the method where another one suits each model.
+    """
 
     label: str
     about: str
     method: Method | None
     log: Log = field(default_factory=Log)
+    method_for: Callable[[Recommender], Method] | None = None
+
+    def for_model(self, model: Recommender) -> Way:
+        """The way as it is gone for a model, with every setting that depends on it."""
+        if self.method is None:
+            return self
+        return replace(self, method=(self.method_for(model) if self.method_for else self.method).for_model(model))
 
 
 #: Every way that is compared, by name: from doing nothing to the reference, then FRU from the paper's to the quickest.
@@ -45,6 +56,13 @@ WAYS: dict[str, Way] = {
         "Everything again from the start without the malicious users. The reference: it cannot remember them.",
         Retrain(),
     ),
+    "retrain-condensed": Way(
+        "Retrain, condensed",
+        "From the start without the malicious users, but several past rounds at once: 10 of LightGCN and 2 of NCF "
+        "start from the same parameters; Fed-iALS is trained anew in 20 rounds with all devices.",
+        Retrain(stride=STRIDE),
+        method_for=condensed_retrain,
+    ),
     "fru-all": Way(
         "FRU, w/o IUS",
         "The paper's FRU without its importance-based update selection: devices keep every row of every update.",
@@ -61,7 +79,8 @@ WAYS: dict[str, Way] = {
     "fru-device": Way(
         "FRU, device",
         "FRU with λ = 0.1 where each device gives its own new update the stored lengths: its log holds one number a "
-        "row, and old updates never leave it. The default of forget().",
+        "row, and old updates never leave it. 10 past rounds of LightGCN and 2 of NCF are replayed at once. The "
+        "default of forget().",
         FRU(),
     ),
     "fru-logged": Way(
@@ -86,7 +105,7 @@ def chosen_ways(names: Sequence[str]) -> dict[str, Way]:
 def ways_for(model: Recommender, ways: Mapping[str, Way]) -> dict[str, Way]:
     """Those of these ways that make sense for a model: FRU shortens local training, which a closed form has none of."""
     return {
-        name: way
+        name: way.for_model(model)
         for name, way in ways.items()
         if way.method is None or not (model.closed_form and way.method.shortens_training())
     }

@@ -96,6 +96,18 @@ def fit_users(  # type: ignore[no-untyped-def]
 
 
 @fast
+def sums_of(ptr: NDArray[np.int64], own_items: NDArray[np.int32], items: Array) -> Array:
+    """The sum of each user's own items' vectors."""
+    sums = np.zeros((ptr.size - 1, items.shape[1]), np.float32)
+    for c in range(ptr.size - 1):
+        for i in range(ptr[c], ptr[c + 1]):
+            row = items[own_items[i]]
+            for j in range(row.size):
+                sums[c, j] += row[j]
+    return sums
+
+
+@fast
 def fitted_user(items: Array, gram: Array, own: NDArray[np.int32], weight: float, reg: float) -> Array:
     """The vector that fits best."""
     work, user = np.empty_like(gram), np.empty(items.shape[1], np.float32)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedforget.models.least_squares import sums_of
 from fedforget.models.parameters import Array
 from fedforget.models.recommender import LocalModel, Recommender
 
@@ -32,11 +33,8 @@ class LightGCN(Recommender):
         self, vectors: Array, items: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
     ) -> Array:
         """Undo the propagation: 2 u* minus the scaled sum of the own items' vectors."""
-        counts = np.diff(own_ptr)
-        sums, some = np.zeros_like(vectors), counts > 0
-        if some.any():
-            sums[some] = np.add.reduceat(items[own_items], own_ptr[:-1][some])
-        embeddings: Array = 2 * vectors - sums / np.sqrt(np.maximum(counts, 1)).astype(np.float32)[:, None]
+        scales = np.sqrt(np.maximum(np.diff(own_ptr), 1)).astype(np.float32)
+        embeddings: Array = 2 * vectors - sums_of(own_ptr, own_items, items) / scales[:, None]
         return embeddings
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:

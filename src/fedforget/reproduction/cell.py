@@ -14,10 +14,12 @@ from fedforget.device.training import LocalTraining
 from fedforget.experiments.ways import WAYS, Way
 from fedforget.models import Recommender, build_model
 from fedforget.presets import recipe
-from fedforget.server.unlearning import FRU
+from fedforget.server.unlearning import FRU, Method
 
 #: γmax, R and the initialisation are chosen once, for all cells: see docs/decisions/0003 and 0007.
 GAMMA = 4.0
+#: Settings that only matter where a step has several rounds.
+STEPPING = ("stride", "limit", "steps", "fraction", "lr_scale")
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,20 @@ class Cell:
 
     def fingerprint(self) -> str:
         """Short for every setting that decides what comes out: a result under another one is out of date."""
-        way = self.treatment.resolve()
+        way = self.treatment.resolve().for_model(self.setting.build_model())
         settings: list[Any] = [
             asdict(self.setting), self.setting.build_model().settings(), asdict(self.setting.build_sampler()),
-            _paper_training(), GAMMA, None if way.method is None else way.method.settings(), asdict(way.log),
+            _paper_training(), GAMMA, None if way.method is None else _settings(way.method), asdict(way.log),
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    """A method's settings, without those that it does not use: they came later and change no cell."""
+    settings = method.settings()
+    if settings.get("stride", 1) > 1 or settings.get("steps"):
+        return settings
+    return {name: value for name, value in settings.items() if name not in STEPPING}
 
 
 def _paper_training() -> dict[str, Any]:

@@ -17,6 +17,7 @@ without a row. Rounds that were replayed together as one step have one state, af
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -289,7 +290,7 @@ class History:
         rounds = [int(row[0]) for row in self._db.execute(query)]
         if self.folder is None:
             return [round_ for round_ in rounds if round_ in self._in_memory]
-        there = {path.name for path in (self.folder / "snapshots").glob("*.safetensors")}
+        there = {entry.name for entry in os.scandir(self.folder / "snapshots")}
         return [round_ for round_ in rounds if _name(round_) in there]
 
     def _store(self, round_: int, state: ServerState) -> None:

@@ -1,10 +1,11 @@
-"""PackedStore: the logs of many thousands of simulated users, in a file a round and one mapped file.
+"""PackedStore: the logs of many thousands of simulated users, in a file a round (or replay step) and one mapped file.
 
-rounds/NNNNNN.log   never changed, only replaced as a whole; little endian throughout
-    magic 8s "fedround", format u4, users u4, round u8, federation 32s (its id, filled up with zeros)
+rounds/NNNNNN.log           never changed, only replaced as a whole; little endian throughout
+    magic 8s "fedround", format u4 (1), users u4, round u8, federation 32s (its id, filled up with zeros)
     keys u8[users], ptr u8[users + 1], crc u4 (CRC-32 of all before it), zero u4
     the entries, user i's being bytes ptr[i] to ptr[i + 1] from here
-private.bin         exact private parameters, changed in place (``device.log.private``)
+rounds/NNNNNN-NNNNNN.log    the same for rounds that were replayed together: format 2, rounds u8[users] after the keys
+private.bin                 exact private parameters, changed in place (``device.log.private``)
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.log.contract import Exact, others
-from fedforget.device.log.entries import NOTHING, Entries, Keys, by_round, check, find, joined, latest, scan, without
+from fedforget.device.log.entries import NOTHING, Entries, Keys, check, find, joined, latest
 from fedforget.device.log.private import PrivateFile
 from fedforget.device.log.sealed import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.errors import RunError
@@ -26,13 +28,39 @@ from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models.parameters import Array
 from fedforget.randomness import Rounds
 
-FORMAT = 1
 ROUND = struct.Struct("<8sIIQ32s")
-ROUND_START = struct.pack("<8sI", b"fedround", FORMAT)
+MAGIC = b"fedround"
+#: A file of one round, and one of several.
+ONE, SEVERAL = 1, 2
+
+
+class Span(NamedTuple):
+    """The rounds that a file is about: the first and the last of which it has entries."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """What its file is called."""
+        return f"{self.first:06d}.log" if self.first == self.last else f"{self.first:06d}-{self.last:06d}.log"
+
+    @classmethod
+    def of(cls, rounds: NDArray[np.int64]) -> Span:
+        """The span of these rounds."""
+        return cls(int(rounds.min()), int(rounds.max()))
+
+    @classmethod
+    def named(cls, name: str) -> Span | None:
+        """The span of a file of this name; None if it is something else."""
+        parts = name.removesuffix(".log").split("-")
+        if not name.endswith(".log") or not all(part.isdecimal() for part in parts) or len(parts) > 2:
+            return None
+        return cls(int(parts[0]), int(parts[-1]))
 
 
 class PackedStore:
-    """Keeps nothing of the entries in memory, and of the users a sorted index of 16 bytes each."""
+    """Keeps of the entries the file that was read last in memory, and of the users a sorted index of 16 bytes each."""
 
     def __init__(self, folder: Path, federation: str) -> None:
         if len(federation.encode()) > 32:
@@ -42,6 +70,7 @@ class PackedStore:
         self._rounds = folder / "rounds"
         self._made = False
         self._private = PrivateFile(folder / "private.bin", federation)
+        self._last: tuple[tuple[Span, int, int], NDArray[np.int64], Entries] | None = None
 
     def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
         """Add entries, and what each user's private parameters are after the last of its rounds. All or nothing."""
@@ -51,30 +80,42 @@ class PackedStore:
         self._make_folder()
         last = latest(rounds, entries.keys)
         undo = self._private.put(entries.keys[last], rounds[last], private[last], keep_before=True)
-        replaced: list[tuple[int, Entries]] = []
         try:
-            for round_, part in by_round(rounds, entries):
-                before = self._load(round_)
-                self._save(round_, joined([without(before, part.keys), part]) if len(before) else part)
-                replaced.append((round_, before))
+            self._add(rounds, entries)
         except RunError:
             undo()
-            for round_, before in replaced:
-                if len(before):
-                    self._save(round_, before)
-                else:
-                    self._unlink([self._path(round_)])
             raise
 
     def read(self, round_: int, keys: Keys) -> Entries:
         """The entries of those of these users who have one for the round, in the order asked."""
-        entries = self._load(round_)
-        return entries if np.array_equal(entries.keys, keys) else entries.at(find(entries.keys, keys)[1])
+        span = Span(round_, round_)
+        if not self._path(span).exists():
+            around = [other for other in self._spans() if other.first <= round_ <= other.last]
+            if not around:
+                return NOTHING
+            (span,) = around
+        rounds, entries = self._load(span)
+        places = np.flatnonzero(rounds == round_)
+        return entries.at(places[find(entries.keys[places], keys)[1]])
 
     def newest(self, until: int, keys: Keys) -> tuple[Entries, NDArray[np.int64]]:
         """The newest entry up to a round of those of these users who have one, and the round of each."""
-        rounds = (round_ for round_ in reversed(self._numbers()) if round_ <= until)
-        return scan(rounds, keys, lambda round_: self._head(round_)[0], self._load)
+        missing = np.arange(keys.size)
+        parts, found_in, places = [NOTHING], [missing[:0]], [missing[:0]]
+        for span in reversed(self._spans()):
+            if not missing.size:
+                break
+            known, rounds, _ = self._head(span)
+            before = np.flatnonzero(rounds <= until)
+            last = before[latest(rounds[before], known[before])]
+            which, at = find(known[last], keys[missing])
+            if which.size:
+                parts.append(self._load(span)[1].at(last[at]))
+                found_in.append(rounds[last[at]])
+                places.append(missing[which])
+                missing = np.delete(missing, which)
+        order = np.argsort(np.concatenate(places))
+        return joined(parts).at(order), np.concatenate(found_in)[order]
 
     def exact(self, until: int) -> Exact:
         """Of every user of whom it is known: the private parameters after the last round up to this one."""
@@ -91,19 +132,19 @@ class PackedStore:
 
         The newest files go first, so that a crash leaves no gap. What a crash left half written goes too.
         """
-        later = [number for number in reversed(self._numbers()) if number > round_]
-        self._unlink([self._path(number) for number in later])
+        for span in reversed(self._spans()):
+            if span.last > round_:
+                rounds = self._head(span)[1] if span.first <= round_ else np.empty(0, np.int64)
+                self._keep(span, rounds <= round_)
         self._unlink([*self.folder.glob(".*.part"), *self._rounds.glob(".*.part")])
         self._private.roll_back(round_)
 
     def drop(self, round_: int, keys: Keys) -> None:
         """Drop the entries of some users for one round."""
-        entries = self._load(round_)
-        rest = without(entries, keys)
-        if len(entries) and not len(rest):
-            self._unlink([self._path(round_)])
-        elif len(rest) < len(entries):
-            self._save(round_, rest)
+        for span in self._spans():
+            if span.first <= round_ <= span.last:
+                known, rounds, _ = self._head(span)
+                self._keep(span, ~((rounds == round_) & np.isin(known, keys)))
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> PackedStore:
         """A new store in a new folder that begins as this one up to a round, with no trace of some users.
@@ -112,83 +153,118 @@ class PackedStore:
         """
         new = PackedStore(_new_folder(folder), self.federation)
         new._make_folder()
-        for round_ in self._numbers():
-            if round_ <= until:
-                self._hand_on(round_, new, without)
+        for span in self._spans():
+            if span.first <= until:
+                self._hand_on(span, new, until, without)
         new.set_exact(others(self.exact(until), without))
         return new
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
         """For every round with entries, the oldest first: whose they are, and how many bytes each has."""
-        for round_ in self._numbers():
-            keys, ptr = self._head(round_)
-            yield round_, keys, np.diff(ptr)
+        for span in self._spans():
+            keys, rounds, ptr = self._head(span)
+            for round_ in np.unique(rounds).tolist():
+                yield round_, keys[rounds == round_], np.diff(ptr)[rounds == round_]
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
-        return max(self._numbers(), default=0)
+        return max((span.last for span in self._spans()), default=0)
 
     def close(self) -> None:
         """Let go of the mapped file."""
         self._private.close()
+        self._last = None
 
     def _make_folder(self) -> None:
         if not self._made:
             make_folder(self._rounds)
             self._made = True
 
-    def _path(self, round_: int) -> Path:
-        return self._rounds / f"{round_:06d}.log"
+    def _path(self, span: Span) -> Path:
+        return self._rounds / span.name
 
-    def _numbers(self) -> list[int]:
-        """The rounds with a file, in order; looked up each time, since another process may have gone on."""
+    def _spans(self) -> list[Span]:
+        """What there are files of, in order; looked up each time, since another process may have gone on."""
         try:
             with os.scandir(self._rounds) as files:
-                names = [file.name.removesuffix(".log") for file in files if file.name.endswith(".log")]
+                spans = [Span.named(file.name) for file in files]
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(span for span in spans if span is not None)
 
-    def _load(self, round_: int) -> Entries:
-        """A round's entries. Those that a damaged file cuts short end early: their own checksum tells."""
-        path = self._path(round_)
+    def _add(self, rounds: NDArray[np.int64], entries: Entries) -> None:
+        """Write entries into a file, together with those of files about the same rounds."""
+        span = Span.of(rounds)
+        around = [other for other in self._spans() if other.first <= span.last and other.last >= span.first]
+        for other in around:
+            known, there = self._load(other)
+            pairs = set(zip(rounds.tolist(), entries.keys.tolist(), strict=True))
+            stay = [pair not in pairs for pair in zip(known.tolist(), there.keys.tolist(), strict=True)]
+            kept = np.flatnonzero(stay)
+            rounds, entries = np.concatenate([known[kept], rounds]), joined([there.at(kept), entries])
+        self._save(rounds, entries)
+        self._unlink([self._path(other) for other in around if other != Span.of(rounds)])
+
+    def _keep(self, span: Span, keep: NDArray[np.bool_]) -> None:
+        """Let a file keep some of its entries, and go if there are none."""
+        if keep.all() and keep.size:
+            return
+        if keep.any():
+            rounds, entries = self._load(span)
+            rounds, entries = rounds[keep], entries.at(np.flatnonzero(keep))
+            self._save(rounds, entries)
+            if Span.of(rounds) == span:
+                return
+        self._unlink([self._path(span)])
+
+    def _load(self, span: Span) -> tuple[NDArray[np.int64], Entries]:
+        """The rounds and entries of a file. Those that a damaged file cuts short end early: their checksum tells."""
+        path = self._path(span)
         try:
+            now = path.stat()
+            seen = (span, now.st_ino, now.st_mtime_ns)
+            if self._last is not None and self._last[0] == seen:
+                return self._last[1], self._last[2]
             raw = bytearray(path.read_bytes())
-        except FileNotFoundError:
-            return NOTHING
         except OSError as error:
             raise unreadable(path, str(error.strerror)) from error
-        keys, ptr = _parse(path, raw, self.federation, round_)
-        data = np.frombuffer(raw, np.uint8, offset=_head_size(keys.size))
-        return Entries(keys, np.minimum(ptr, data.size), data)
+        keys, rounds, ptr = _parse(path, raw, self.federation, span)
+        data = np.frombuffer(raw, np.uint8, offset=_head_size(keys.size, span))
+        entries = Entries(keys, np.minimum(ptr, data.size), data)
+        self._last = seen, rounds, entries
+        return rounds, entries
 
-    def _head(self, round_: int) -> tuple[Keys, NDArray[np.int64]]:
-        """A round's keys and where their entries begin, without reading the entries."""
-        path = self._path(round_)
+    def _head(self, span: Span) -> tuple[Keys, NDArray[np.int64], NDArray[np.int64]]:
+        """A file's keys, their rounds and where their entries begin, without reading the entries."""
+        path = self._path(span)
         try:
             with path.open("rb", buffering=0) as file:
                 raw = bytearray(file.read(ROUND.size))
                 users = ROUND.unpack(raw)[2] if len(raw) == ROUND.size else 0
-                raw += file.read(min(_head_size(users), path.stat().st_size))
+                raw += file.read(min(_head_size(users, span), path.stat().st_size))
         except OSError as error:
             raise unreadable(path, str(error.strerror)) from error
-        return _parse(path, raw, self.federation, round_)
+        return _parse(path, raw, self.federation, span)
 
-    def _save(self, round_: int, entries: Entries) -> None:
-        start = ROUND.pack(b"fedround", FORMAT, len(entries), round_, self.federation.encode())
-        ptr = entries.ptr - entries.ptr[0]
-        head = start + entries.keys.astype("<u8").tobytes() + ptr.astype("<i8").tobytes()
-        data = entries.data[entries.ptr[0] : entries.ptr[-1]].tobytes()
-        write_file(self._path(round_), sealed(head) + data)
+    def _save(self, rounds: NDArray[np.int64], entries: Entries) -> None:
+        span = Span.of(rounds)
+        several = span.first < span.last
+        head = ROUND.pack(
+            MAGIC, SEVERAL if several else ONE, len(entries), span.first, self.federation.encode()
+        ) + entries.keys.astype("<u8").tobytes()  # fmt: skip
+        if several:
+            head += rounds.astype("<i8").tobytes()
+        head += (entries.ptr - entries.ptr[0]).astype("<i8").tobytes()
+        write_file(self._path(span), sealed(head) + entries.data[entries.ptr[0] : entries.ptr[-1]].tobytes())
 
-    def _hand_on(self, round_: int, new: PackedStore, leavers: Keys) -> None:
-        """Give a round's file to a branch: the file itself if no leaver is in it."""
-        if not np.isin(self._head(round_)[0], leavers).any():
-            link_file(self._path(round_), new._path(round_))
-            return
-        rest = without(self._load(round_), leavers)
-        if len(rest):
-            new._save(round_, rest)
+    def _hand_on(self, span: Span, new: PackedStore, until: int, leavers: Keys) -> None:
+        """Give a file to a branch: the file itself if all of it is wanted there."""
+        keys, rounds, _ = self._head(span)
+        wanted = (rounds <= until) & ~np.isin(keys, leavers)
+        if wanted.all():
+            link_file(self._path(span), new._path(span))
+        elif wanted.any():
+            new._save(rounds[wanted], self._load(span)[1].at(np.flatnonzero(wanted)))
 
     def _unlink(self, paths: list[Path]) -> None:
         for path in paths:
@@ -198,21 +274,26 @@ class PackedStore:
                 raise cannot_write(path, error) from error
 
 
-def _head_size(users: int) -> int:
-    return ROUND.size + 8 * users + 8 * (users + 1) + CRC.size
+def _head_size(users: int, span: Span) -> int:
+    return ROUND.size + 8 * users * (2 if span.first < span.last else 1) + 8 * (users + 1) + CRC.size
 
 
-def _parse(path: Path, raw: bytearray, federation: str, round_: int) -> tuple[Keys, NDArray[np.int64]]:
-    """The keys of a round's file and where their entries begin, once its head is known to be whole and ours."""
-    if not raw.startswith(ROUND_START) or len(raw) < ROUND.size:
+def _parse(
+    path: Path, raw: bytearray, federation: str, span: Span
+) -> tuple[Keys, NDArray[np.int64], NDArray[np.int64]]:
+    """A file's keys, their rounds and where their entries begin, once its head is known to be whole and ours."""
+    several = span.first < span.last
+    if not raw.startswith(struct.pack("<8sI", MAGIC, SEVERAL if several else ONE)) or len(raw) < ROUND.size:
         raise unreadable(path, "it is damaged, or of another version")
     _, _, users, number, owner = ROUND.unpack_from(raw)
-    if not is_whole(raw[: _head_size(users)]) or number != round_:
+    if not is_whole(raw[: _head_size(users, span)]) or number != span.first:
         raise unreadable(path, "its head is damaged or cut short")
     if owner.rstrip(b"\0") != federation.encode():
         raise foreign(path)
     keys = np.frombuffer(raw, "<u8", users, ROUND.size)
-    return keys, np.frombuffer(raw, "<i8", users + 1, ROUND.size + keys.nbytes)
+    rounds = np.frombuffer(raw, "<i8", users, ROUND.size + keys.nbytes) if several else np.full(users, span.first)
+    after = ROUND.size + keys.nbytes * (2 if several else 1)
+    return keys, rounds, np.frombuffer(raw, "<i8", users + 1, after)
 
 
 def _new_folder(folder: Path | None) -> Path:

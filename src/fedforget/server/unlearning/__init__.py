@@ -3,7 +3,7 @@
 from fedforget.errors import one_of
 from fedforget.models import Recommender
 from fedforget.server.unlearning.baselines import Continue, FedRemove, Retrain
-from fedforget.server.unlearning.fru import FRU
+from fedforget.server.unlearning.fru import FRU, default_stride
 from fedforget.server.unlearning.method import Method, PastStep
 
 #: Rounds in which a model with a closed-form update is trained anew by default (docs/decisions/0010).
@@ -21,7 +21,12 @@ def build_method(name: str, **settings: object) -> Method:
 
 def default_method(model: Recommender) -> Method:
     """What ``forget()`` does for a model."""
-    return Retrain(steps=STEPS) if model.closed_form else FRU().for_model(model)
+    return condensed_retrain(model) if model.closed_form else FRU().for_model(model)
+
+
+def condensed_retrain(model: Recommender) -> Retrain:
+    """Retrain in few communication rounds: from new cohorts for a closed form, else in FRU's strides."""
+    return Retrain(steps=STEPS) if model.closed_form else Retrain(stride=default_stride(model))
 
 
 def why_chosen(method: Method, model: Recommender) -> str:
@@ -42,6 +47,7 @@ __all__ = [
     "PastStep",
     "Retrain",
     "build_method",
+    "condensed_retrain",
     "default_method",
     "why_chosen",
 ]

@@ -86,9 +86,8 @@ class FRU(Method):
 
     def for_model(self, model: Recommender) -> FRU:
         """With its stride and limit, which depend on whether devices train tensors that all users share."""
-        stride, limit = (SHARED_STRIDE, 0.0) if model.update_layout.size else (STRIDE, LIMIT)
-        if self.calibration == "server":
-            stride = 1
+        stride = 1 if self.calibration == "server" else default_stride(model)
+        limit = 0.0 if model.update_layout.size else LIMIT
         return replace(
             self,
             stride=stride if self.stride is None else self.stride,
@@ -167,6 +166,11 @@ class FRU(Method):
 
     def _epochs(self, epochs: int) -> int:
         return math.ceil(self.speedup * epochs - 1e-9)
+
+
+def default_stride(model: Recommender) -> int:
+    """How many past rounds a step has by default."""
+    return SHARED_STRIDE if model.update_layout.size else STRIDE
 
 
 def _both(fresh: Answers, stored: Answers) -> tuple[Answers, Answers]:
