@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import random
@@ -25,7 +26,9 @@ from tests.small_federations import Traces, assert_same_state, contents, first_i
 DATA = named()
 ROUNDS, FIRST = 8, 3
 METHODS = {
-    "fru": ff.FRU(0.4),
+    "fru": ff.FRU(0.4, stride=1),
+    "steps": ff.FRU(0.4, stride=3),
+    "anew": ff.Retrain(steps=3, fraction=0.5),
     "server": ff.FRU(0.4, calibration="server"),
     "retrain": ff.Retrain(),
     "continue": ff.Continue(0.5),
@@ -203,16 +206,19 @@ def test_killed_around_each_step(
         ("server",),
         ("retrain",),
         ("continue",),
+        ("steps", "packed", 4),
+        ("anew",),
+        pytest.param(("steps", "sqlite"), marks=pytest.mark.slow),
         pytest.param(("fru", "sqlite"), marks=pytest.mark.slow),
         ("fru", "packed", 4),
     ],
-    ids=["server", "retrain", "continue", "sqlite", "thinned"],
+    ids=["server", "retrain", "continue", "steps, thinned", "anew", "steps, sqlite", "sqlite", "thinned"],
 )
 def test_killed_in_the_middle_of_other_methods_and_stores(
     settings: tuple[Any, ...], tmp_path: Path, cases: Callable[..., Case]
 ) -> None:
     case = cases(*settings)
-    for n in (1, len(case.rounds)):
+    for n in (1, case.receipt.communication_rounds):
         run = copied(case, tmp_path / str(n))
         kill(run, case, "fedforget.server.history", "History", "commit", "before", n)
         check_recovery(run, case)
@@ -220,6 +226,39 @@ def test_killed_in_the_middle_of_other_methods_and_stores(
     kill(run, case, "os", "", "rmdir", "before", 1)
     assert committed(run)
     check_recovery(run, case)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("fedforget.device.log.private", "PrivateFile", "put", "after", 3),
+        ("fedforget.device.log.packed", "", "write_file", "before", 2),
+        ("fedforget.device.log.packed", "", "write_file", "after", 2),
+        ("fedforget.device.log.packed", "", "write_file", "after", 3),
+        ("fedforget.server.history", "", "write_file", "after", 2),
+        ("fedforget.server.history", "History", "commit", "after", 2),
+        ("fedforget.server.metrics", "MetricsFile", "append", "after", 5),
+    ],
+    ids=["private", "before the log", "after the log", "second step's log", "snapshot", "commit", "metrics"],
+)
+def test_killed_inside_a_step_of_several_rounds(place: Any, tmp_path: Path, cases: Callable[..., Case]) -> None:
+    """A step is there with all of its rounds or with none, and is computed again from where it started."""
+    case = cases("steps")
+    several = [user for user in case.unbroken.train.user_ids.tolist() if _times(case, user) > 1]
+    assert several, "somebody must take part twice in a step for this to be a test"
+    run = copied(case, tmp_path / "run")
+    kill(run, case, *place)
+    assert rounds_done(run, case) in (0, 1, 4, 6)
+    check_recovery(run, case)
+
+
+def _times(case: Case, user: UserId) -> int:
+    """In how many rounds of one step a user took part, at most."""
+    ends = case.unbroken.history.steps_after(0)
+    return max(
+        sum(user in case.unbroken.cohort(round_) for round_ in range(before + 1, end + 1))
+        for before, end in itertools.pairwise([0, *ends])
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``fedforget bench flower``: what a round on a real network costs, in seconds and in bytes for each device."""
+"""``fedforget bench flower``: what a round, or an erasure, costs on a real network of processes on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedforget.orders import ORIGIN, Order
 from fedforget.randomness import UserId
 from fedforget.replay import Replay
 from fedforget.server.rounds import Protocol
-from fedforget.server.unlearning import FRU
+from fedforget.server.unlearning import FRU, Method, Retrain, condensed_retrain
 from fedforget.service import Service, found
 from fedforget.settings import Settings
 
@@ -88,6 +88,43 @@ def bench_rounds(
         "replay_seconds": median(again),
         "erasure_seconds": receipt.seconds,
     }
+
+
+def bench_erasure(
+    data: Interactions, model: str = "lightgcn", *, devices: int = 3, rounds: int = 40, seed: int = 0, say: Say = print
+) -> dict[str, Any]:
+    """Seconds and communication rounds of forgetting one user of round 1 by FRU, condensed Retrain and Retrain.
+
+    One federation forgets three users, one after another, so that everything runs beside the same processes. Every
+    user takes part in every round.
+    """
+    built = build_model(model)
+    methods: dict[str, Method] = {"fru": FRU(), "retrain-condensed": condensed_retrain(built), "retrain": Retrain()}
+    few = data.only(data.user_ids[: devices + len(methods)].tolist())
+    train, test = few.split(test=0.2, seed=seed)
+    settings = Settings(built, protocol=Protocol(fraction=1.0), seed=seed, engine="flower")
+    result: dict[str, Any] = {}
+    with TemporaryDirectory(prefix="fedforget-bench-") as folder:
+        with Trial(Path(folder), settings, train, test, devices) as trial:
+            say(f"{model}: {rounds} rounds on {devices} nodes")
+            trial.serve(rounds)
+            requests = {}
+            for (name, method), user in zip(methods.items(), reversed(train.user_ids.tolist()), strict=False):
+                say(f"{model}: forgetting a user by {name}")
+                requests[name] = trial.forget([user], method)
+                trial.serve(rounds)
+        with closing(Service(trial.run, lambda *_: None)) as service:  # type: ignore[arg-type]
+            receipts = {receipt.request: receipt for receipt in service.receipts()}
+    for name, request in requests.items():
+        receipt = receipts[request.id]
+        result[name] = {
+            "seconds": receipt.seconds, "rounds": receipt.communication_rounds, "coverage": receipt.coverage
+        }  # fmt: skip
+    for row in result.values():
+        row["speedup"] = result["retrain"]["seconds"] / row["seconds"]
+    return {
+        "erasure": result, "model": model, "devices": devices, "rounds": rounds, "machine": machine.describe()
+    }  # fmt: skip
 
 
 def _seconds(run: Path, rounds: int) -> list[float]:

@@ -129,22 +129,27 @@ def flower(
     models: Annotated[str, typer.Option(help="Which models, separated by commas.")] = "lightgcn,ncf",
     data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
     devices: Annotated[int, typer.Option(help="How many nodes, with one user each.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Rounds of training, and as many again in an erasure.")] = 5,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training; 5 if not given, 40 with --erasure.")] = None,
+    erasure: Annotated[
+        bool, typer.Option("--erasure", help="Time an erasure by FRU, condensed Retrain and Retrain; the first model.")
+    ] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a round on a real network of processes on this machine: seconds, and bytes for each device."""
     refuse_without_flower()
-    from fedforget.benchmarks.network import bench_flower
+    from fedforget.benchmarks.network import bench_erasure, bench_flower
 
+    rounds = rounds if rounds is not None else 40 if erasure else 5
     if rounds < 2 or devices < 1:
         raise ConfigError(f"rounds is {rounds}, devices is {devices}.", "Give at least 2 rounds and 1 device.")
     names = named_models(models)
     show.tell_if_compiling()
-    result = bench_flower(
-        load(data, folder=folder), names, devices=devices, rounds=rounds,
-        say=lambda line: show.notes.print(line, markup=False),
-    )  # fmt: skip
+    loaded, say = load(data, folder=folder), lambda line: show.notes.print(line, markup=False)
+    if erasure:
+        _show_erasure(bench_erasure(loaded, names[0], devices=devices, rounds=rounds, say=say), as_json)
+        return
+    result = bench_flower(loaded, names, devices=devices, rounds=rounds, say=say)
     if as_json:
         show.print_json(result)
         return
@@ -156,6 +161,19 @@ def flower(
     for name, row in result["models"].items():
         shown = [in_bytes(row[key]) for key in sizes.values()] + [f"{row[key]:.1f} s" for key in times.values()]
         table.add_row(name, *shown)
+    show.out.print(table)
+
+
+def _show_erasure(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(result)
+        return
+    title = f"Forgetting a user of round 1 after {result['rounds']} rounds on Flower, {result['devices']} nodes"
+    table = Table(title=title)
+    for name in ("method", "communication rounds", "seconds", "speed-up"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for name, row in result["erasure"].items():
+        table.add_row(name, str(row["rounds"]), f"{row['seconds']:.1f}", f"{row['speedup']:.1f}x")
     show.out.print(table)
 
 
