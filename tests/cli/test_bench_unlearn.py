@@ -11,7 +11,7 @@ from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.experiments.ways import WAYS
 from tests.cli.conftest import Shell
 
-KEYS = {"seconds", "speedup", "sampled", "full", "log"}
+KEYS = {"seconds", "speedup", "communication_rounds", "sampled", "full", "log"}
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def test_the_promised_shape(shell: Shell) -> None:
     assert set(result["models"]) == {"lightgcn"}
     methods = result["models"]["lightgcn"]["methods"]
     assert set(methods) == {
-        "retrain", "fru-all", "fru-server", "fru-device", "fru-logged", "fedremove", "continue", "attacked",
+        "retrain", "retrain-condensed", "fru-all", "fru-server", "fru-device", "fru-logged", "fedremove", "continue",
+        "attacked",
     }  # fmt: skip
     for row in methods.values():
         assert set(row) == KEYS
@@ -34,6 +35,11 @@ def test_the_promised_shape(shell: Shell) -> None:
         assert set(row["full"]) == {"hr", "ndcg", "recall"}
     assert methods["attacked"]["speedup"] is None
     assert methods["retrain"]["speedup"] == 1
+    rounds = {name: row["communication_rounds"] for name, row in methods.items()}
+    assert rounds["attacked"] == 0
+    assert rounds["retrain"] == rounds["fru-server"] == 3
+    assert rounds["retrain-condensed"] == 1
+    assert rounds["fru-device"] == rounds["fru-logged"] == 2
     assert result["settings"]["rounds"] == 3
     assert result["machine"]["cores"] >= 1
     assert "lightgcn: Retrain" in shell.errors

@@ -19,8 +19,12 @@ from tests.cli.conftest import Shell, train_arguments, write_table
 RECEIPT = {
     "request", "users", "method", "first_round", "rounds_replayed", "rounds_added", "asked", "answered", "missing",
     "bytes_down", "bytes_up", "seconds", "digest_before", "digest_after", "finished", "version", "wiped", "coverage",
+    "communication_rounds", "messages", "chosen",
 }  # fmt: skip
-ESTIMATE = {"first_round", "rounds", "devices", "requests", "bytes_down", "bytes_up", "seconds"}
+ESTIMATE = {
+    "method", "chosen", "first_round", "start", "rounds", "communication_rounds", "devices", "messages", "requests",
+    "bytes_down", "bytes_up", "seconds",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,23 @@ def test_an_empty_store_knows_nobody(store):
     assert everything(store) == [[], [([], [], {})] * 9, 0]
 
 
+def test_rounds_that_belong_together_are_added_at_once_and_what_was_before_them_stays_known(store):
+    add(store, 2, {0: b"a", 1: b"b"}, 20, 21)
+    add(store, 3, {0: b"c"}, 30)
+    rounds = np.array([4, 4, 6, 7])
+    store.append(rounds, Entries.of(keys_of(0, 1, 0, 7), [b"d", b"e", b"f", b"g"]), rows(40, 41, 60, 77))
+    assert [read(store, round_) for round_ in (4, 5, 6, 7)] == [[(0, b"d"), (1, b"e")], [], [(0, b"f")], [(7, b"g")]]
+    assert exact(store) == {0: (6, 60), 1: (4, 41), 7: (7, 77)}
+    assert exact(store, 3) == {0: (3, 30), 1: (2, 21)}
+    assert newest(store, 5) == [(0, 4, b"d"), (1, 4, b"e")]
+    assert store.last_round() == 7
+    store.roll_back(3)
+    assert exact(store) == {0: (3, 30), 1: (2, 21)}
+    assert store.last_round() == 3
+    with pytest.raises(ValueError, match="two entries for one round"):
+        store.append(np.array([4, 5, 4]), Entries.of(keys_of(0, 0, 0), [b"", b"", b""]), rows(1, 2, 3))
+
+
 def test_entries_come_in_the_order_asked_and_only_of_those_who_have_one(store):
     add(store, 1, {7: b"seven", 0: b"", 1: b"one"})
     assert read(store, 1, 7, 0, 1) == [(7, b"seven"), (0, b""), (1, b"one")]
@@ -253,6 +270,7 @@ USERS = st.dictionaries(st.sampled_from(KEYS), st.tuples(st.binary(max_size=6), 
 ROUNDS = st.integers(1, 7)
 STEPS = st.one_of(
     st.tuples(st.just("append"), ROUNDS, USERS),
+    st.tuples(st.just("append several"), ROUNDS, USERS),
     st.tuples(st.just("set_exact"), ROUNDS, USERS),
     st.tuples(st.just("drop"), ROUNDS, st.lists(st.sampled_from(KEYS), unique=True)),
     st.tuples(st.just("roll_back"), st.integers(0, 7), st.none()),
@@ -269,6 +287,11 @@ def follow(store: LogStore, folder: Path, action: str, round_: int, what) -> Log
             store.append(round_, Entries.of(keys_of(*what), [body for body, _ in what.values()]), private)
         else:
             store.set_exact(Exact(keys_of(*what), np.full(len(what), round_), private))
+    elif action == "append several":  # each user in two rounds that belong together
+        private = np.array([bits for _, bits in what.values()], np.uint32).reshape(-1, 3).view(np.float32)
+        bodies = [body for body, _ in what.values()]
+        together = Entries.of(keys_of(*what, *what), [*bodies, *(body + b"!" for body in bodies)])
+        store.append(np.repeat([round_, round_ + 2], len(what)), together, np.concatenate([private, private + 1]))
     elif action == "drop":
         store.drop(round_, keys_of(*what))
     elif action == "roll_back":

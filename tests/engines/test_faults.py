@@ -209,7 +209,7 @@ def test_a_message_from_the_past_changes_nothing(world, reference):
     asked = messages.unpack_order(old.content).users
     asked_since = {user for round_ in (2, 3, 4) for user in world.service.cohort(round_)}.intersection(asked)
     assert asked_since
-    answer = messages.unpack_answers(world.grid.deliver(old).content, asked, 8, 0, False)
+    answer = messages.unpack_answers(world.grid.deliver(old).content, {1: asked}, 8, 0, False)[1]
     assert dict(answer.failures) == dict.fromkeys(asked_since, OUTDATED)
     for each in (world, reference):
         each.train(5)

@@ -21,7 +21,7 @@ def cells(study: str, choices: Choices = PAPER) -> set[Cell]:
 
 def test_table_1_has_every_way_in_all_eight_columns() -> None:
     found = cells("table-1")
-    assert len(found) == 8 * 3 * 8
+    assert len(found) == 8 * 3 * 9
     columns = {(c.setting.dataset, c.setting.model, c.setting.malicious) for c in found}
     assert columns == set(product(("ml-100k", "steam-200k"), ("lightgcn", "ncf"), (0.1, 0.2)))
     assert cells("speed") == found

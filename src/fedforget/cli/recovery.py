@@ -11,7 +11,7 @@ from rich.table import Table
 from fedforget.experiments.plots import in_bytes
 from fedforget.experiments.ways import WAYS
 
-COLUMNS = ("", "sampled", "full", "rounds", "seconds", "speed-up", "log a device")
+COLUMNS = ("", "sampled", "full", "rounds", "seconds", "log a device")
 CAPTION = (
     "HR@10/NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
     "of unlearning, and the speed-up over Retrain, which is also the clean reference: what the same cohorts learn "
@@ -31,7 +31,7 @@ def recovery_table(
     for name in COLUMNS:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     if popular is not None:
-        table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", "–", end_section=True)
+        table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
     labelled = [(WAYS[name].label, row) for name, row in methods.items()]
     others = [(f"iALS {name}", row) for name, row in (ials or {}).items()]
     for label, row in [*labelled, *others]:
@@ -39,12 +39,16 @@ def recovery_table(
             label,
             *_accuracy(row),
             str(row["communication_rounds"] or "–"),
-            f"{row['seconds']:.2f}" if row["seconds"] else "–",
-            f"{row['speedup']:.1f}x" if row["speedup"] else "–",
+            _seconds(row),
             f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>5.3g}%",
             end_section=bool(others) and label == labelled[-1][0],
         )
     return table
+
+
+def _seconds(row: Mapping[str, Any]) -> str:
+    factor = f" {row['speedup']:>4.1f}x" if row["speedup"] else ""
+    return f"{row['seconds']:.2f}{factor}" if row["seconds"] else "–"
 
 
 def _accuracy(row: Mapping[str, Any]) -> list[str]:

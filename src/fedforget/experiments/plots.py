@@ -25,13 +25,14 @@ COLOURS = {
     "continue": "#cc79a7",
     "fedremove": "#e69f00",
     "retrain": "#595959",
+    "retrain-condensed": "#a6a6a6",
     "fru-all": "#f0e442",
     "fru-server": "#56b4e9",
     "fru-device": "#0072b2",
     "fru-logged": "#009e73",
 }
 #: Those on which white letters would be hard to read.
-PALE = ("continue", "fedremove", "fru-all", "fru-server")
+PALE = ("retrain-condensed", "continue", "fedremove", "fru-all", "fru-server")
 MARKERS = {"attacked": "X", "retrain": "s", "fru-server": "D", "fru-device": "o", "fru-logged": "^"}
 STYLE: Any = {
     "font.family": "sans-serif",

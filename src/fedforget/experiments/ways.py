@@ -57,7 +57,7 @@ WAYS: dict[str, Way] = {
         Retrain(),
     ),
     "retrain-condensed": Way(
-        "Retrain, condensed",
+        "Retrain, steps",
         "From the start without the malicious users, but several past rounds at once: 10 of LightGCN and 2 of NCF "
         "start from the same parameters; Fed-iALS is trained anew in 20 rounds with all devices.",
         Retrain(stride=STRIDE),

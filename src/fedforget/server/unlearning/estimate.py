@@ -14,6 +14,8 @@ from fedforget.server.unlearning.method import Method, Past
 BESIDE = 1.9
 #: What training costs before its first epoch, in epochs (measured: 0.15 for NCF, 0.3 for LightGCN).
 SETUP = 0.3
+#: With fewer steps a condensed replay was up to 12% less accurate than Retrain (docs/decisions/0010).
+FEW_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,17 @@ class Estimate:
             f"{back}\n"
             f"  devices    {self.devices:,} needed, {self.messages:,} messages for {self.requests:,} updates\n"
             f"  to move    {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
-            f"  time       about {self.seconds:.1f} s"
+            f"  time       about {self.seconds:.1f} s{self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        """Few steps for many rounds cost accuracy: what to do about it."""
+        stride = self.method.get("stride") or 1
+        if self.method["name"] != "fru" or stride < 4 or not 1 < self.communication_rounds < FEW_STEPS:
+            return ""
+        return (
+            f"\n  accuracy   {self.communication_rounds} steps are few: --stride {stride // 2} takes about twice as "
+            "many and comes closer to retraining"
         )
 
 
