@@ -23,13 +23,13 @@ PAPER_PLACES = [
 ]
 #: HR as in a world where all of the paper's claims hold.
 GOOD = {
-    "attacked": 0.50, "continue": 0.55, "fedremove": 0.45, "retrain": 0.60, "retrain-condensed": 0.60, "fru-all": 0.61, "fru-server": 0.62,
-    "fru-device": 0.63, "fru-logged": 0.64,
+    "attacked": 0.50, "continue": 0.55, "fedremove": 0.45, "retrain": 0.60, "retrain-condensed": 0.60,
+    "fru-all": 0.61, "fru-server": 0.62, "fru-device": 0.63, "fru-logged": 0.64,
 }  # fmt: skip
 #: Seconds in such a world, and one in which our ways are as fast as they should be.
 SECONDS = {
-    "attacked": 100.0, "continue": 10.0, "fedremove": 5.0, "retrain": 100.0, "retrain-condensed": 90.0, "fru-all": 13.0, "fru-server": 12.5,
-    "fru-device": 10.0, "fru-logged": 6.25,
+    "attacked": 100.0, "continue": 10.0, "fedremove": 5.0, "retrain": 100.0, "retrain-condensed": 90.0,
+    "fru-all": 13.0, "fru-server": 12.5, "fru-device": 10.0, "fru-logged": 6.25,
 }  # fmt: skip
 
 

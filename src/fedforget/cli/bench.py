@@ -60,7 +60,7 @@ def engine(
 @app.command()
 def unlearn(
     models: Annotated[
-        str | None, typer.Option(help="Which models, separated by commas; lightgcn,ncf if not given.")
+        str | None, typer.Option(help="Which models, separated by commas; lightgcn,ncf,ials if not given.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training; 200 if not given.")] = None,
     malicious: Annotated[float, typer.Option(help="The share of malicious users.")] = 0.2,
@@ -81,7 +81,7 @@ def unlearn(
     as_json: AsJson = False,
 ) -> None:
     """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
-    names = named_models(models or ("lightgcn" if quick else "lightgcn,ncf"))
+    names = named_models(models or ("lightgcn" if quick else "lightgcn,ncf,ials"))
     ways = list(chosen_ways([name for name in methods.split(",") if name]))
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
     show.tell_if_compiling()

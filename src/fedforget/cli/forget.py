@@ -56,6 +56,10 @@ def forget(
         int | None,
         typer.Option(help="fru, retrain: past rounds in one communication round; else fru: by model, retrain: 1."),
     ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="fru: how far such a step goes, relative to the old model; 0: no limit; else by model."),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="retrain: train anew in so many rounds; else as many as there were.")
     ] = None,
@@ -91,7 +95,7 @@ def forget(
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
     settings = {
         "speedup": speedup, "calibration": calibration, "granularity": granularity, "replay": replay,
-        "parts": parts, "private": private, "stride": stride, "steps": steps, "fraction": fraction,
+        "parts": parts, "private": private, "stride": stride, "limit": limit, "steps": steps, "fraction": fraction,
         "lr-scale": lr_scale, "share": share,
     }  # fmt: skip
     how = {"--method": method} | {f"--{name}": value for name, value in settings.items()}

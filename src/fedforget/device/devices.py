@@ -153,6 +153,7 @@ class Devices:
         if past is not None and how.parts is not None:
             self._record_calibrated(past, cohort, plan, trained, sound, how, public.items.shape[0])
         elif how.stored:
+            assert len(asked) == 1, "one round at a time waits for the server's factors"
             self.pending = Pending(min(asked), self._keys(cohort), plan, trained, sound)
         else:
             self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)

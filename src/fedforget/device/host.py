@@ -38,7 +38,8 @@ UNUSABLE = "its device cannot read or write its file"
 NO_PAST = "its device has no past round to go through again"
 NO_UPDATES = "its device keeps no whole updates"
 DIFFERENT = "its terms are not those of the others on its device"
-REASONS = (DAMAGED, UNUSABLE, NO_PAST, NO_UPDATES, DIFFERENT)
+SEVERAL = "its device sends stored updates of one round at a time"
+REASONS = (DAMAGED, UNUSABLE, NO_PAST, NO_UPDATES, DIFFERENT, SEVERAL)
 
 #: What users are asked to do, by round, once their devices are where the order says they are; what each round brings.
 Ask = Callable[[Devices, Terms, Mapping[int, Sequence[UserId]]], dict[int, Answers]]
@@ -65,6 +66,8 @@ class Host:
 
         def ask(devices: Devices, terms: Terms, asked: Mapping[int, Sequence[UserId]]) -> dict[int, Answers]:
             terms.check_epochs(how.epochs)
+            if how.stored and len(asked) > 1:
+                raise RefusedError(SEVERAL)
             if how.uses_log:
                 _check_past(devices, terms, stored=how.stored)
             return devices.replay(asked, terms.public(sent), how)

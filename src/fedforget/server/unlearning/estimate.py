@@ -62,9 +62,10 @@ class Estimate:
         )
 
     def _advice(self) -> str:
-        """Few steps for many rounds cost accuracy: what to do about it."""
+        """Few steps cost accuracy where most of a history is replayed: what to do about it."""
         stride = self.method.get("stride") or 1
-        if self.method["name"] != "fru" or stride < 4 or not 1 < self.communication_rounds < FEW_STEPS:
+        few = 1 < self.communication_rounds < FEW_STEPS and self.start < self.rounds
+        if self.method["name"] != "fru" or stride < 4 or not few:
             return ""
         return (
             f"\n  accuracy   {self.communication_rounds} steps are few: --stride {stride // 2} takes about twice as "
