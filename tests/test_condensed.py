@@ -13,6 +13,7 @@ import fedforget as ff
 from fedforget.errors import ConfigError
 from fedforget.replay import Replay
 from fedforget.server.unlearning import condensed_retrain, default_method
+from fedforget.server.unlearning.estimate import _waits
 from fedforget.server.unlearning.method import Past, strides
 from fedforget.updates import Answers, Updates
 from tests.small_federations import DATA, FLOAT, ROUNDS, assert_same_state, build, first_in, trained
@@ -161,6 +162,50 @@ def test_a_step_goes_no_further_than_its_limit(limit: float) -> None:
     assert np.linalg.norm(fed.public.items - start) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("speedup", [0.4, 1.0])
+def test_erasure_after_erasure_the_limit_does_not_shrink_the_model(speedup: float) -> None:
+    fed = trained(rounds=21, protocol=ff.Protocol(fraction=0.25, aggregation="root"))
+    start = fed.history.snapshot(0).items
+    far = []
+    for user in (1, 2, 3, 4, 5):
+        fed.forget([user], ff.FRU(speedup, stride=10, limit=0.3))
+        far.append(float(np.linalg.norm(fed.public.items - start)))
+    assert min(far[1:]) > 0.7 * far[0]  # at 0.3 of it each time, less than a hundredth would be left
+
+
+def test_stored_updates_of_a_limited_step_are_not_taken_for_what_was_applied() -> None:
+    fed = trained(log=FLOAT)
+    fed.forget(first_in(fed, 1), ff.FRU(0.4, stride=4))
+    for method in (ff.FedRemove(), ff.FRU(0.4, calibration="server")):
+        with pytest.raises(ConfigError, match="replayed rounds in steps"):
+            fed.forget(first_in(fed, 3), method)
+    assert fed.forget(first_in(fed, 3), ff.Retrain(stride=4)).coverage == 1
+    assert fed.forget(first_in(fed, 4), ff.FedRemove()).coverage == 1
+
+
+def test_a_damaged_snapshot_inside_the_past_does_not_stop_a_replay(tmp_path: Path) -> None:
+    fed = trained(tmp_path / "run")
+    path = tmp_path / "run" / "trajectory-1" / "snapshots" / "000005.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-3] ^= 8
+    path.write_bytes(raw)
+    exact = np.linalg.norm(fed.history.snapshot(6).items - fed.history.snapshot(2).items)
+    assert fed.history.moved(3, 5) == pytest.approx(exact * 3 / 4)
+    assert fed.forget(first_in(fed, 2), ff.FRU(0.4, stride=3)).coverage == 1
+
+
+def test_waiting_is_estimated_by_communication_rounds_also_after_a_condensed_erasure() -> None:
+    fed = trained()
+    fed.forget(first_in(fed, 1), ff.FRU(0.4, stride=4))
+    history = fed.history
+    waits = [history.record(1).seconds - history.record(1).training]
+    for first, last in ((2, 5), (6, 8)):
+        records = [history.record(round_) for round_ in range(first, last + 1)]
+        waits.append(sum(record.seconds - record.training for record in records))
+    known = [history.record(round_) for round_ in range(1, ROUNDS + 1)]
+    assert _waits(history, known) == pytest.approx(waits)
+
+
 def test_how_far_the_old_model_moved_is_known_without_every_snapshot() -> None:
     whole = trained()
     thinned = trained(protocol=ff.Protocol(fraction=0.25, snapshot_every=4))
@@ -224,6 +269,13 @@ def test_a_share_of_the_devices_is_drawn_for_each_step_and_the_learning_rate_fal
     assert len({tuple(fed.cohort(end)) for end in ends}) == 5
 
 
+def test_steps_before_anyone_has_joined_ask_nobody() -> None:
+    fed = anew(DATA, joins=dict.fromkeys(DATA.user_ids.tolist(), 9)).fit(rounds=16)
+    estimate = fed.estimate([5], ff.Retrain(steps=4))
+    receipt = fed.forget([5], ff.Retrain(steps=4))
+    assert estimate.communication_rounds == receipt.communication_rounds == 2
+
+
 # Defaults, refusals and what is said
 
 
@@ -247,8 +299,11 @@ def test_condensed_retrain_by_model() -> None:
     assert condensed_retrain(ff.IALS()) == default_method(ff.IALS()) == ff.Retrain(steps=20)
     assert condensed_retrain(ff.LightGCN()) == ff.Retrain(stride=10)
     assert condensed_retrain(ff.NCF()) == ff.Retrain(stride=2)
-    assert ff.FRU().for_model(ff.LightGCN()) == ff.FRU(stride=10, limit=0.7)
-    assert ff.FRU().for_model(ff.NCF()) == ff.FRU(stride=2, limit=0.0)
+    averaging, summing = ff.Protocol(), ff.Protocol(aggregation="root")
+    assert ff.FRU().for_model(ff.LightGCN()).for_protocol(summing) == ff.FRU(stride=10, limit=0.7)
+    assert ff.FRU().for_model(ff.LightGCN()).for_protocol(averaging) == ff.FRU(stride=10, limit=0.0)
+    assert ff.FRU().for_model(ff.NCF()).for_protocol(summing) == ff.FRU(stride=2, limit=0.0)
+    assert ff.FRU(limit=0.4).for_model(ff.MF()).for_protocol(averaging) == ff.FRU(stride=10, limit=0.4)
     assert ff.FRU(calibration="server").for_model(ff.LightGCN()).stride == 1
     assert ff.FRU(stride=3, limit=0.2).for_model(ff.NCF()) == ff.FRU(stride=3, limit=0.2)
 

@@ -37,9 +37,10 @@ class Erasure:
 
     def __init__(self, coordinator: Coordinator, run: Run, users: Sequence[UserId], method: Method | None) -> None:
         self.coordinator = coordinator
-        self.run = run
         model = coordinator.model
-        self.method = method = (method or default_method(model)).for_model(model)
+        self.run = run
+        protocol = coordinator.settings.protocol
+        self.method = method = (method or default_method(model)).for_model(model).for_protocol(protocol)
         self.users = checked_users(users, coordinator.members)
         log = coordinator.settings.log
         if method.needs_whole_updates() and not log.whole_updates:
@@ -56,6 +57,18 @@ class Erasure:
         self.last = max(history.last_round, 0)
         self.first = history.first_round_of(self.users)
         self.start = self._start()
+        if method.needs_whole_updates() and self._limited_rounds():
+            raise ConfigError(
+                f"{method.name} needs updates as they were applied, but an earlier erasure replayed rounds in steps, "
+                "whose length the server limited.",
+                "Use FRU(calibration='device') or Retrain().",
+            )
+
+    def _limited_rounds(self) -> bool:
+        """Whether a step of FRU is among the rounds to go through again: its updates may have been shortened."""
+        history = self.run.current.history
+        rounds = set(range(self.start + 1, self.last + 1)) - history.single_rounds()
+        return any(0 < history.record(r).epochs < self.coordinator.settings.training.epochs for r in rounds)
 
     def _start(self) -> int:
         """The round to go back to: the last snapshot before what has to be gone through again."""
@@ -76,7 +89,8 @@ class Erasure:
         return estimate(
             self.run.current.history, self.coordinator.public, self.method, self._past(),
             epochs=settings.training.epochs, first=self.first, start=self.start,
-            waiting=settings.engine != "simulation", chosen=why_chosen(self.method, self.coordinator.model),
+            waiting=settings.engine != "simulation",
+            chosen=why_chosen(self.method, self.coordinator.model, settings.protocol),
         )  # fmt: skip
 
     def carry_out(self, require: float | None, on_round: OnRound, asked: Request | None = None) -> Receipt:
@@ -145,10 +159,11 @@ class Erasure:
         gone = set(self.users)
         rounds = range(self.start + 1, self.last + 1) if self.first is not None else ()
         records = [history.record(round_) for round_ in rounds]
+        single, epochs = history.single_rounds(), settings.training.epochs
         return Past(
             {record.round: [user for user in record.participants if user not in gone] for record in records},
             self.first or 0,
-            {record.round for record in records if record.epochs in (0, settings.training.epochs)},
+            {record.round for record in records if record.epochs in (0, epochs) and record.round in single},
             lambda round_, fraction: roster.cohort(round_, fraction, settings.seed),
             history.moved,
         )
@@ -205,6 +220,6 @@ class Erasure:
             version=__version__,
             communication_rounds=tally.communication_rounds,
             messages=tally.messages,
-            chosen=why_chosen(self.method, self.coordinator.model),
+            chosen=why_chosen(self.method, self.coordinator.model, self.coordinator.settings.protocol),
             salt=request.salt,
         )

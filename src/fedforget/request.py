@@ -15,6 +15,12 @@ from fedforget.errors import ConfigError, RunError
 from fedforget.files import write_file
 from fedforget.randomness import UserId
 
+#: Settings that requests of earlier versions do not have, with the values that they had in effect.
+EARLIER: dict[str, dict[str, Any]] = {
+    "fru": {"stride": 1, "limit": 0.0},
+    "retrain": {"stride": 1, "steps": 0, "fraction": 1.0, "lr_scale": 2.0},
+}
+
 
 @dataclass(frozen=True)
 class Request:
@@ -50,7 +56,8 @@ class Request:
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**values, "users": tuple(values["users"])})
+            method = {**EARLIER.get(values["method"]["name"], {}), **values["method"]}
+            return cls(**{**values, "users": tuple(values["users"]), "method": method})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."

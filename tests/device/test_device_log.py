@@ -247,3 +247,23 @@ def test_a_branch_begins_as_the_log_up_to_a_round_without_some_users(store, tmp_
     assert log.read(3, KEYS)[1].keys.tolist() == [ANN, BOB]
     branch.close()
     log.close()
+
+
+def test_rolled_back_into_rounds_that_were_logged_together_the_newest_entry_tells(store):
+    """A server may take one round of a user's step and refuse a later one."""
+    log = log_of(store=store)
+    write(log, 2, [ANN, BOB])
+    parts = [(3, ANN), (4, ANN), (4, BOB)]
+    private = np.stack([private_of(user, round_) for round_, user in parts])
+    rounds = np.array([round_ for round_, _ in parts])
+    logged = logged_of(
+        [rows_of(user, round_) for round_, user in parts], log.settings, keys=[user for _, user in parts],
+        dense=np.zeros((3, LAYOUT.size), np.float32), private=private, round_=3,
+    )  # fmt: skip
+    log.append(rounds, log.codec.encode(rounds, logged), private)
+    found = log.private(4, KEYS, INITIAL)
+    assert np.array_equal(found[:2], private[1:])
+    log.roll_back(3)
+    found = log.private(3, KEYS, INITIAL)
+    check_near(found[0], private_of(ANN, 3))
+    assert np.array_equal(found[1], private_of(BOB, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -317,6 +318,34 @@ def test_all_stores_always_agree_bit_for_bit(steps):
         for store in stores:
             store.close()
     assert told[0] == told[1] == told[2]
+
+
+def test_a_kill_between_two_files_about_the_same_rounds_leaves_nothing_double(tmp_path):
+    store = opened("packed", tmp_path)
+    keys = keys_of(0, 1, 0)
+    store.append(np.array([2, 3, 5]), Entries.of(keys, [b"a", b"b", b"c"]), rows(1, 2, 3))
+    shutil.copy(tmp_path / "rounds" / "000002-000005.log", tmp_path / "kept")
+    before = everything(store)
+    store.append(4, Entries.of(keys_of(7), [b"d"]), rows(4))
+    add(store, 9, {7: b"late"})
+    after = everything(store, 9)
+    (tmp_path / "kept").rename(tmp_path / "rounds" / "000003-000005.log")
+    assert everything(opened("packed", tmp_path), 9) == after
+    store.roll_back(3)
+    assert store.last_round() == 3
+    assert before != after
+
+
+def test_a_step_that_loses_its_outer_rounds_keeps_its_file_and_knows_its_last_round(tmp_path):
+    store = opened("packed", tmp_path)
+    store.append(np.array([2, 3, 5]), Entries.of(keys_of(0, 1, 0), [b"a", b"b", b"c"]), rows(1, 2, 3))
+    store.drop(2, keys_of(0))
+    store.drop(5, keys_of(0))
+    assert [path.name for path in (tmp_path / "rounds").iterdir()] == ["000002-000005.log"]
+    assert store.last_round() == 3
+    assert [read(store, round_) for round_ in (2, 3, 5)] == [[], [(1, b"b")], []]
+    store.drop(3, keys_of(1))
+    assert list((tmp_path / "rounds").iterdir()) == []
 
 
 # Files

@@ -26,6 +26,7 @@ from fedforget.engines.flower.arrays import MessageError, pack, unpack
 from fedforget.engines.flower.messages import (
     KNOWN,
     LONGEST_VALUE,
+    MOST_ROUNDS,
     NOT_ASKED,
     SILENT,
     UNKNOWN,
@@ -36,6 +37,7 @@ from fedforget.engines.flower.messages import (
     unpack_order,
     unpack_public,
     unpack_replay,
+    unpack_single_order,
     unpack_task,
     unpack_wipes,
 )
@@ -366,7 +368,8 @@ def test_an_order_with_a_value_of_the_wrong_type_is_refused_by_its_name(name, va
     "changes",
     [{"trajectories": [], "branches": []}, {"trajectories": ["origin"]}, {"branches": [0, 3, 5]}, {"since": [2]},
      {"served": []}, {"users": []}, {"users": [1, 2, 3]}, {"in_service": "b"},
-     {"rounds": [4, 5]}, {"rounds": [4], "rounds_each": [1]}, {"rounds": [4, 3], "rounds_each": [1, 1]},
+     {"rounds": [4, 5]}, {"rounds": [5, 5], "rounds_each": [1, 1]},
+     {"rounds": [4], "rounds_each": [1]}, {"rounds": [4, 3], "rounds_each": [1, 1]},
      {"rounds": [4, 4, 6], "rounds_each": [2, 1]}, {"rounds": [6, 5, 4], "rounds_each": [2, 1]},
      {"rounds": [4], "rounds_each": [1, 0]}, {"rounds": [4, 5], "rounds_each": [3, -1]}],
     ids=str,
@@ -374,6 +377,22 @@ def test_an_order_with_a_value_of_the_wrong_type_is_refused_by_its_name(name, va
 def test_an_order_that_contradicts_itself_is_refused(changes):
     with pytest.raises(MessageError, match="the order contradicts itself"):
         unpack_order(tampered(pack_order(order(), {}), "order", **changes))
+
+
+def test_an_order_about_several_rounds_is_refused_where_one_is_meant():
+    several = order(rounds=((4, 6), (4,)))
+    assert unpack_order(sent(pack_order(several, {}))) == several
+    with pytest.raises(MessageError, match="about several rounds"):
+        unpack_single_order(sent(pack_order(several, {})))
+    one = order(rounds=((4,), (4,)))
+    assert unpack_single_order(sent(pack_order(one, {}))) == one
+    assert unpack_single_order(sent(pack_order(order(), {}))) == order()
+
+
+def test_an_order_for_too_many_rounds_is_refused():
+    content = pack_order(order(rounds=(tuple(range(4, 5 + MOST_ROUNDS)), (4,))), {})
+    with pytest.raises(MessageError, match="contradicts itself"):
+        unpack_order(sent(content))
 
 
 FACTORS = Factors(np.ones(2, np.float32), np.ones(1, np.float32))

@@ -80,7 +80,9 @@ def test_the_page_survives_the_ledger(tmp_path: Path) -> None:
 def test_partial_ledgers_say_what_is_missing() -> None:
     missing = part(page.section([*recovered(ML_NCF), row(STEAM_NCF, "retrain", 0.6)]), "What was not measured")
     assert "- table-1: MovieLens-100k, Fed-NCF, 20%; MovieLens-100k, Fed-LightGCN; " in missing
-    assert "- table-1, Steam-200k, Fed-NCF, 10%: Attacked; Continue; FedRemove; Retrain, steps; FRU, w/o IUS;" in missing
+    assert (
+        "- table-1, Steam-200k, Fed-NCF, 10%: Attacked; Continue; FedRemove; Retrain, steps; FRU, w/o IUS;" in missing
+    )
     assert "- speed: all of it." in missing
     assert "- alpha, MovieLens-100k, Fed-NCF, 10%: FRU, paper, α = 0.1, importance; " in missing
     assert "- table-1, 1 of 3 seeds: MovieLens-100k, Fed-NCF, 10%; Steam-200k, Fed-NCF, 10%." in missing

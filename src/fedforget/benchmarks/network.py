@@ -96,9 +96,10 @@ def bench_erasure(
     """Seconds and communication rounds of forgetting one user of round 1 by FRU, condensed Retrain and Retrain.
 
     One federation forgets three users, one after another, so that everything runs beside the same processes. Every
-    user takes part in every round.
+    user takes part in every round. What devices compute is compiled before anything is timed.
     """
     built = build_model(model)
+    bench_messages(data, model, users=2, seed=seed)
     methods: dict[str, Method] = {"fru": FRU(), "retrain-condensed": condensed_retrain(built), "retrain": Retrain()}
     few = data.only(data.user_ids[: devices + len(methods)].tolist())
     train, test = few.split(test=0.2, seed=seed)

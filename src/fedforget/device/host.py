@@ -183,7 +183,7 @@ class Host:
     def _go_back(self, member: Member, order: Order, trajectory: str, counted: int) -> None:
         """Undo what came after the last round that counted, and log that one if it waits to be scaled."""
         store = member.store(trajectory)
-        store.roll_back(counted)
+        member.terms.open_log(store).roll_back(counted)
         pending, factors = member.take_pending(trajectory, counted), order.factors.get((trajectory, counted))
         if pending is not None and factors is not None:
             member.terms.check_factors(factors)

@@ -16,10 +16,12 @@ without a row. Rounds that were replayed together as one step have one state, af
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,6 +94,11 @@ class History:
         """The last finished round; 0 before the first, -1 before the initial parameters are stored."""
         row = self._db.execute("SELECT MAX(round) FROM round").fetchone()
         return -1 if row[0] is None else int(row[0])
+
+    def single_rounds(self) -> set[int]:
+        """The rounds that were not replayed together with others."""
+        ends = [0, *self.steps_after(0)]
+        return {end for before, end in itertools.pairwise(ends) if end == before + 1}
 
     def commit(self, records: Sequence[RoundRecord], state: ServerState) -> None:
         """Make a round part of the history, or those of a replay step: right after the last one, with one state."""
@@ -262,10 +269,16 @@ class History:
         Where there is no snapshot of either, it is taken from the next ones around them, in proportion to the rounds.
         """
         usable = self.usable_rounds()
-        start = max(round_ for round_ in usable if round_ < first)
-        end = min((round_ for round_ in usable if round_ >= last), default=self.last_round)
-        difference = self.snapshot(end).items - self.snapshot(start).items
-        return float(np.linalg.norm(difference)) * (last - first + 1) / (end - start)
+        start, before = self._readable([round_ for round_ in usable if round_ < first])
+        end, after = self._readable([round_ for round_ in reversed(usable) if round_ >= last])
+        return float(np.linalg.norm(after.items - before.items)) * (last - first + 1) / (end - start)
+
+    def _readable(self, rounds: Sequence[int]) -> tuple[int, Public]:
+        """The first of these rounds whose snapshot is not damaged, and the public parameters in it."""
+        for round_ in rounds[:-1]:
+            with suppress(RunError):
+                return round_, self.snapshot(round_)
+        return rounds[-1], self.snapshot(rounds[-1])
 
     def forget_after(self, round_: int) -> None:
         """Drop every round after this one, and whatever files a crash left behind."""

@@ -27,6 +27,8 @@ NO_ENTRY = "its log has no entry for this round"
 FULL = "its log was full when this round came"
 DAMAGED = "its log entry for this round is damaged"
 REASONS = (NO_ENTRY, FULL, DAMAGED)
+#: Later than any round.
+LAST = 2**31 - 1
 
 
 class DeviceLog:
@@ -158,10 +160,27 @@ class DeviceLog:
         self.store.set_exact(Exact(keys, np.full(keys.size, round_, np.int64), rows))
 
     def roll_back(self, round_: int) -> None:
-        """Drop every entry after this round."""
+        """Drop every entry after this round.
+
+        Of rounds that were logged together a user may be left with the earlier ones: then its newest entry tells what
+        its private parameters were, and not what is known from before these rounds.
+        """
+        before = self.store.exact(LAST)
+        lost = before.keys[before.rounds > round_]
         self.store.roll_back(round_)
+        if lost.size:
+            self._renew_exact(round_, lost)
         if self._quota is not None:
             self._quota = Quota(self.settings, self.store)
+
+    def _renew_exact(self, round_: int, keys: Keys) -> None:
+        entries, rounds = self.store.newest(round_, keys)
+        exact = self.store.exact(round_)
+        which, at = find(exact.keys, entries.keys)
+        stale = which[exact.rounds[at] < rounds[which]]
+        if stale.size:
+            logged, sound = self.codec.decode(rounds[stale], entries.at(stale))
+            self.store.set_exact(Exact(logged.keys, rounds[stale][sound], logged.private))
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""

@@ -35,7 +35,7 @@ ONE, SEVERAL = 1, 2
 
 
 class Span(NamedTuple):
-    """The rounds that a file is about: the first and the last of which it has entries."""
+    """The rounds that a file is about, from the first to the last: it has entries of none but these."""
 
     first: int
     last: int
@@ -168,7 +168,9 @@ class PackedStore:
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
-        return max((span.last for span in self._spans()), default=0)
+        for span in reversed(self._spans()):
+            return int(self._head(span)[1].max()) if span.first < span.last else span.last
+        return 0
 
     def close(self) -> None:
         """Let go of the mapped file."""
@@ -190,7 +192,11 @@ class PackedStore:
                 spans = [Span.named(file.name) for file in files]
         except FileNotFoundError:
             return []
-        return sorted(span for span in spans if span is not None)
+        found = sorted(span for span in spans if span is not None)
+        # of two files about the same rounds, which a kill may leave, the larger one counts
+        return [
+            span for span in found if not any(a <= span.first and span.last <= b for a, b in found if (a, b) != span)
+        ]
 
     def _add(self, rounds: NDArray[np.int64], entries: Entries) -> None:
         """Write entries into a file, together with those of files about the same rounds."""
@@ -206,16 +212,14 @@ class PackedStore:
         self._unlink([self._path(other) for other in around if other != Span.of(rounds)])
 
     def _keep(self, span: Span, keep: NDArray[np.bool_]) -> None:
-        """Let a file keep some of its entries, and go if there are none."""
+        """Let a file keep some of its entries, under its name, and go if there are none."""
         if keep.all() and keep.size:
             return
         if keep.any():
             rounds, entries = self._load(span)
-            rounds, entries = rounds[keep], entries.at(np.flatnonzero(keep))
-            self._save(rounds, entries)
-            if Span.of(rounds) == span:
-                return
-        self._unlink([self._path(span)])
+            self._save(rounds[keep], entries.at(np.flatnonzero(keep)), span)
+        else:
+            self._unlink([self._path(span)])
 
     def _load(self, span: Span) -> tuple[NDArray[np.int64], Entries]:
         """The rounds and entries of a file. Those that a damaged file cuts short end early: their checksum tells."""
@@ -246,8 +250,8 @@ class PackedStore:
             raise unreadable(path, str(error.strerror)) from error
         return _parse(path, raw, self.federation, span)
 
-    def _save(self, rounds: NDArray[np.int64], entries: Entries) -> None:
-        span = Span.of(rounds)
+    def _save(self, rounds: NDArray[np.int64], entries: Entries, span: Span | None = None) -> None:
+        span = span or Span.of(rounds)
         several = span.first < span.last
         head = ROUND.pack(
             MAGIC, SEVERAL if several else ONE, len(entries), span.first, self.federation.encode()
@@ -264,7 +268,7 @@ class PackedStore:
         if wanted.all():
             link_file(self._path(span), new._path(span))
         elif wanted.any():
-            new._save(rounds[wanted], self._load(span)[1].at(np.flatnonzero(wanted)))
+            new._save(rounds[wanted], self._load(span)[1].at(np.flatnonzero(wanted)), span)
 
     def _unlink(self, paths: list[Path]) -> None:
         for path in paths:

@@ -23,7 +23,7 @@ app = ClientApp()
 @app.train("round")
 def train(message: Message, context: Context) -> Message:
     """A round of training."""
-    order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
+    order, public = messages.unpack_single_order(message.content), messages.unpack_public(message.content)
     epochs = messages.unpack_task(message.content, "epochs", int)
     return sealed_reply(message, messages.pack_answers({order.round: _host(context).train(order, public, epochs)}))
 
@@ -39,7 +39,7 @@ def replay(message: Message, context: Context) -> Message:
 @app.train("recall")
 def recall(message: Message, context: Context) -> Message:
     """What the log has for a past round."""
-    order = messages.unpack_order(message.content)
+    order = messages.unpack_single_order(message.content)
     n_items = messages.unpack_task(message.content, "n_items", int)
     return sealed_reply(message, messages.pack_answers({order.round: _host(context).recall(order, n_items)}))
 

@@ -38,6 +38,8 @@ SILENT = "its device said nothing of it"
 KNOWN = frozenset({*host.REASONS, *member.REASONS, *terms.REASONS, *devices.REASONS, *device_log.REASONS})
 UNKNOWN = "its device gave a reason that is not known here"
 LONGEST_VALUE = 200
+#: The most past rounds that one order may ask a user for.
+MOST_ROUNDS = 1_000
 
 
 def pack_order(order: Order, task: Mapping[str, Any], public: Public | None = None) -> RecordDict:
@@ -97,16 +99,24 @@ def unpack_order(content: RecordDict) -> Order:
         _rounds_of_each(record),
     )
     sizes = {len(users), len(since), len(served), len(order.rounds) or len(users)}
-    early = any(rounds_[0] < order.round for rounds_ in order.rounds)
-    if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names or early:
+    starts = min((own[0] for own in order.rounds), default=order.round)
+    if len(names) != len(branches) or len(sizes) != 1 or order.in_service not in names or starts != order.round:
         raise MessageError("the order contradicts itself")
+    return order
+
+
+def unpack_single_order(content: RecordDict) -> Order:
+    """The order of a message about one round."""
+    order = unpack_order(content)
+    if list(order.asked) != [order.round]:
+        raise MessageError("the order is about several rounds")
     return order
 
 
 def _rounds_of_each(record: ConfigRecord) -> tuple[tuple[int, ...], ...]:
     """The past rounds that each user is asked for: some, each once, in ascending order."""
     rounds, counts = _list(record, "rounds", int), _list(record, "rounds_each", int)
-    if any(count < 1 for count in counts) or sum(counts) != len(rounds):
+    if any(not 1 <= count <= MOST_ROUNDS for count in counts) or sum(counts) != len(rounds):
         raise MessageError("the order contradicts itself")
     ends = np.cumsum([0, *counts]).tolist()
     each = tuple(tuple(rounds[start:end]) for start, end in itertools.pairwise(ends))

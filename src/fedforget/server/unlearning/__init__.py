@@ -2,6 +2,7 @@
 
 from fedforget.errors import one_of
 from fedforget.models import Recommender
+from fedforget.server.rounds import Protocol
 from fedforget.server.unlearning.baselines import Continue, FedRemove, Retrain
 from fedforget.server.unlearning.fru import FRU, default_stride
 from fedforget.server.unlearning.method import Method, PastStep
@@ -29,9 +30,9 @@ def condensed_retrain(model: Recommender) -> Retrain:
     return Retrain(steps=STEPS) if model.closed_form else Retrain(stride=default_stride(model))
 
 
-def why_chosen(method: Method, model: Recommender) -> str:
+def why_chosen(method: Method, model: Recommender, protocol: Protocol) -> str:
     """Why a method is used for a model, for estimates and receipts."""
-    if method != default_method(model):
+    if method != default_method(model).for_protocol(protocol):
         return "as asked for"
     if model.closed_form:
         return f"the default for {model.name}, which learns from scratch in {STEPS} rounds and has no epochs to shorten"

@@ -48,7 +48,10 @@ class Retrain(Method):
         if not self._anew(past.last):
             return strides(past, self.stride)
         ends = [past.last * step // self.steps for step in range(self.steps + 1)]
-        return [Step(before + 1, end, {end: past.draw(end, self.fraction)}) for before, end in itertools.pairwise(ends)]
+        drawn = {end: past.draw(end, self.fraction) for end in ends[1:]}
+        return [
+            Step(before + 1, end, {end: drawn[end]} if drawn[end] else {}) for before, end in itertools.pairwise(ends)
+        ]
 
     def step(self, past: PastStep) -> Result:
         """Train in full."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedforget.models import Public
-from fedforget.server.history import History
+from fedforget.server.history import History, RoundRecord
 from fedforget.server.unlearning.method import Method, Past
 
 #: What a replayed round costs beside training, as a multiple of what a trained one did (measured: 1.8 to 2).
@@ -88,7 +90,7 @@ def estimate(
     known = [record for record in (history.record(round_) for round_ in range(1, last + 1)) if record.participants]
     updates = max(sum(len(r.participants) for r in known), 1)
     beside = statistics.median([(r.seconds - r.training) / len(r.participants) for r in known] or [0.0])
-    wait = statistics.median([r.seconds - r.training for r in known] or [0.0])
+    wait = statistics.median(_waits(history, known) or [0.0])
     trained = [r for r in known if r.epochs]
     per_epoch = statistics.median([r.training / len(r.participants) / r.epochs for r in trained] or [0.0])
     sent = sum(r.sent for r in known) / updates
@@ -110,3 +112,13 @@ def estimate(
         round(replayed * sent * method.updates_sent() + in_extra * sent),
         fixed + (short + in_extra) * per_epoch * epochs,
     )  # fmt: skip
+
+
+def _waits(history: History, known: Sequence[RoundRecord]) -> list[float]:
+    """How long each communication round took beside training; the rounds of a replay step were one."""
+    waits: dict[int, float] = {}
+    ends = history.steps_after(0)
+    for record in known:
+        end = ends[bisect_left(ends, record.round)]
+        waits[end] = waits.get(end, 0.0) + record.seconds - record.training
+    return list(waits.values())

@@ -14,6 +14,7 @@ from fedforget.models import Recommender
 from fedforget.randomness import UserId
 from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES, Factors, Replay
 from fedforget.server.aggregate import Step as Combined
+from fedforget.server.rounds import Protocol
 from fedforget.server.state import ServerState
 from fedforget.server.unlearning.baselines import check_stride
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
@@ -24,6 +25,8 @@ from fedforget.updates import Answers
 STRIDE, LIMIT = 10, 0.7
 #: How many where devices train tensors that all users share, such as a perceptron: then there is no limit.
 SHARED_STRIDE = 2
+#: The aggregation rules under which a row's step shrinks with the clients of the cohort that did not touch it.
+AVERAGING = ("mean", "weighted")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class FRU(Method):
 
     ``stride`` past rounds are replayed from the same parameters, in one communication round. Such a step moves the item
     table at most ``limit`` times as far as the old model moved in the same rounds (0: no limit). By default both are
-    what suits the model (``for_model``).
+    what suits the model and the server's recipe (``for_model``, ``for_protocol``).
 
     ``speedup`` is the paper's λ. ``calibration="device"``: each device gives its own fresh update the lengths in its
     log. ``"server"``: the server gives the cohort's fresh aggregate the length of the stored one (the paper; the log
@@ -85,14 +88,16 @@ class FRU(Method):
             )
 
     def for_model(self, model: Recommender) -> FRU:
-        """With its stride and limit, which depend on whether devices train tensors that all users share."""
+        """With its stride. Where devices train tensors that all users share, it is short and has no limit."""
         stride = 1 if self.calibration == "server" else default_stride(model)
-        limit = 0.0 if model.update_layout.size else LIMIT
-        return replace(
-            self,
-            stride=stride if self.stride is None else self.stride,
-            limit=limit if self.limit is None else self.limit,
-        )
+        method = self if self.stride is not None else replace(self, stride=stride)
+        return replace(method, limit=0.0) if self.limit is None and model.update_layout.size else method
+
+    def for_protocol(self, protocol: Protocol) -> FRU:
+        """With its limit. There is none where updates are averaged: such rounds do not go too far together."""
+        if self.limit is not None:
+            return self
+        return replace(self, limit=0.0 if protocol.aggregation in AVERAGING else LIMIT)
 
     def schedule(self, past: Past) -> list[Step]:
         """The rounds up to the first leaver's one by one, if they were trained in full; then steps of ``stride``."""
@@ -114,9 +119,14 @@ class FRU(Method):
         return (self._limited(past, state, self.limit) if self.limit and len(past.asked) > 1 else state), taken
 
     def _limited(self, past: PastStep, state: ServerState, limit: float) -> ServerState:
-        """Rounds that start from one point all go the same way: together no further than the limit says."""
+        """Rounds that start from one point all go the same way: together no further than the limit says.
+
+        Where an earlier erasure has replayed these rounds, how far they went is limited already.
+        """
+        first, last = past.step.first, past.step.last
+        again = not past.of.whole >= set(range(first, last + 1))
         step = state.public.items - past.public.items
-        length, most = float(np.linalg.norm(step)), limit * past.of.moved(past.step.first, past.step.last)
+        length, most = float(np.linalg.norm(step)), (1.0 if again else limit) * past.of.moved(first, last)
         if length <= most:
             return state
         items = past.public.items + np.float32(most / length) * step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -11,7 +11,7 @@ from fedforget.models import Public, Recommender
 from fedforget.randomness import UserId
 from fedforget.replay import Replay
 from fedforget.server.clients import Clients
-from fedforget.server.rounds import Aggregator
+from fedforget.server.rounds import Aggregator, Protocol
 from fedforget.server.state import ServerState
 from fedforget.updates import Answers
 
@@ -25,15 +25,15 @@ Result = tuple[ServerState, Mapping[int, Answers]]
 class Past:
     """The past rounds that have to be gone through again: for each, those of its users who stay.
 
-    ``first`` is the first round that a leaver took part in; ``whole`` are those rounds in which devices trained all
-    epochs, as an earlier erasure may not have made them. ``draw`` draws a cohort for a round, of a fraction of all
+    ``first`` is the first round that a leaver took part in; ``whole`` are those rounds that were trained in full, one
+    by one, as an earlier erasure may not have left them. ``draw`` draws a cohort for a round, of a fraction of all
     users who stay. ``moved`` says how far the item table moved in some of these rounds, from the first to the last, as
     they went.
     """
 
     stayers: Asked
     first: int
-    whole: Collection[int]
+    whole: Set[int]
     draw: Callable[[int, float], Sequence[UserId]]
     moved: Callable[[int, int], float]
 
@@ -125,6 +125,10 @@ class Method(ABC):
 
     def for_model(self, model: Recommender) -> Self:
         """The same method, with every setting that depends on the model filled in."""
+        return self
+
+    def for_protocol(self, protocol: Protocol) -> Self:
+        """The same method, with every setting that depends on how the server combines updates filled in."""
         return self
 
     def begin(self, first: int, last: int) -> int:
