@@ -83,7 +83,6 @@ class FlowerFleet:
 
     def orders(self, history: History, in_service: History, asked: Mapping[int, Sequence[UserId]]) -> dict[int, Order]:
         """The order to each node that has some of the users who are asked for these rounds."""
-        round_ = min(asked)
         rounds: dict[UserId, list[int]] = {}
         for number, users in asked.items():
             for user in users:
@@ -96,6 +95,7 @@ class FlowerFleet:
                 hosted.setdefault(nodes[user], []).append(user)
         orders = {}
         for node, own in hosted.items():
+            round_ = min(rounds[user][0] for user in own)
             since, served = history.last_rounds(own, round_), in_service.last_rounds(own, in_service.last_round + 1)
             if in_service is history:
                 served = since
