@@ -60,6 +60,8 @@ def assert_equal(trial: Trial, fed: ff.Federation) -> None:
         assert found.last_round == fed.rounds
         for round_ in range(1, fed.rounds + 1):
             assert list(found.record(round_).participants) == fed.cohort(round_)
+        assert found.usable_rounds() == fed.history.usable_rounds()
+        for round_ in found.usable_rounds():
             here, there = found.snapshot(round_), fed.history.snapshot(round_)
             np.testing.assert_allclose(here.items, there.items, rtol=1e-5, atol=1e-6)
 

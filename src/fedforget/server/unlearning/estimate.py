@@ -14,6 +14,8 @@ from fedforget.server.unlearning.method import Method, Past
 
 #: What a replayed round costs beside training, as a multiple of what a trained one did (measured: 1.8 to 2).
 BESIDE = 1.9
+#: The same where several rounds are replayed in one step (measured: 0.5 to 0.9).
+BESIDE_IN_STEPS = 0.8
 #: What training costs before its first epoch, in epochs (measured: 0.15 for NCF, 0.3 for LightGCN).
 SETUP = 0.3
 #: With fewer steps a condensed replay was up to 12% less accurate than Retrain (docs/decisions/0010).
@@ -103,8 +105,10 @@ def estimate(
     in_extra = round(extra * updates / max(last, 1))
     if extra:
         devices |= set(past.draw(last + 1, 1.0))
-    short = replayed * (share + SETUP / epochs if 0 < share < 1 else share)
-    fixed = (len(steps) + extra) * wait if waiting else (replayed * BESIDE + in_extra) * beside
+    in_full = sum(len(users) for step in steps if step.as_it_was for users in step.asked.values())
+    short = in_full + (replayed - in_full) * (share + SETUP / epochs if 0 < share < 1 else share)
+    factor = BESIDE_IN_STEPS if len(past.stayers) >= 2 * len(steps) else BESIDE
+    fixed = (len(steps) + extra) * wait if waiting else (replayed * factor + in_extra) * beside
     return Estimate(
         method.settings(), chosen, first, start, len(past.stayers) + extra, len(steps) + extra, len(devices),
         messages + in_extra, replayed + in_extra,
