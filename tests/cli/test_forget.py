@@ -126,6 +126,20 @@ def test_a_dry_run_changes_no_byte(shell: Shell, run: Path) -> None:
     assert content(run) == before
 
 
+def test_strides_and_steps_are_options_and_in_estimate_and_receipt(shell: Shell, run: Path) -> None:
+    asked = ("forget", run, "--users", "u1,u2")
+    usual = shell.json(*asked, "--dry-run")
+    assert (usual["method"]["stride"], usual["method"]["limit"]) == (10, 0.7)
+    finer = shell.json(*asked, "--dry-run", "--stride", 1)["estimate"]
+    assert usual["estimate"]["communication_rounds"] < finer["communication_rounds"] == finer["rounds"]
+    anew = shell.json(*asked, "--dry-run", "--method", "retrain", "--steps", 2, "--fraction", 0.5)["estimate"]
+    assert anew["communication_rounds"] == 2
+    receipt = shell.json(*asked, "--stride", 2, "--limit", 0.5)["receipt"]
+    assert (receipt["method"]["stride"], receipt["method"]["limit"]) == (2, 0.5)
+    assert receipt["communication_rounds"] < receipt["rounds_replayed"]
+    assert receipt["chosen"] == "as asked for"
+
+
 def test_users_from_a_file(shell: Shell, run: Path, tmp_path: Path) -> None:
     names = tmp_path / "leavers.txt"
     names.write_bytes("\ufeffu1\r\n\r\n  u2 \n".encode())

@@ -122,6 +122,7 @@ def train(
         watched = test_part if evaluate_every is not None else None
         fed.fit(max(rounds, fed.rounds), test=watched, evaluate_every=evaluate_every, on_round=on_round)
     result = fed.evaluate(test_part)
+    fed.close()
     if as_json:
         head = {"run": str(out), "rounds": fed.rounds, "malicious": len(attackers), "model": fed.model.settings()}
         show.print_json({**head, **result.to_dict()})
