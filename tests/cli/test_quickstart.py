@@ -35,7 +35,7 @@ def test_it_goes_the_whole_way(offline: Shell, tmp_path: Path) -> None:
     assert result["setting"]["data"] == "synthetic"
     assert result["setting"]["malicious_users"] == 10
     assert list(result["methods"]) == list(WAYS)
-    assert list(result["ials"]) == ["attacked", "retrain"]
+    assert list(result["ials"]) == ["attacked", "retrain", "retrain-condensed"]
     assert set(result["curves"]) == {"attacked", "retrain", "fru-device", "fru-logged"}
     assert {path.name for path in out.iterdir()} == {"report.html", "result.json", "run"}
     report = (out / "report.html").read_text()

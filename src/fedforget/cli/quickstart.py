@@ -31,7 +31,7 @@ SYNTHETIC: dict[str, Any] = {"users": 1000, "items": 1500, "mean_items": 60.0}
 KEPT = "fru-device"
 FOLLOWED = ("attacked", "retrain", "fru-device", "fru-logged")
 #: What Fed-iALS is shown with beside them: a model without epochs, for which Retrain is the way to forget.
-BESIDE = ("attacked", "retrain")
+BESIDE = ("attacked", "retrain", "retrain-condensed")
 
 
 def quickstart(

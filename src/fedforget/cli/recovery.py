@@ -33,14 +33,14 @@ def recovery_table(
     if popular is not None:
         table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
     labelled = [(WAYS[name].label, row) for name, row in methods.items()]
-    others = [(f"iALS {name}", row) for name, row in (ials or {}).items()]
+    others = [(f"iALS, {WAYS[name].label.split()[-1].lower()}", row) for name, row in (ials or {}).items()]
     for label, row in [*labelled, *others]:
         table.add_row(
             label,
             *_accuracy(row),
             str(row["communication_rounds"] or "–"),
             _seconds(row),
-            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>5.3g}%",
+            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>4.2g}%",
             end_section=bool(others) and label == labelled[-1][0],
         )
     return table
