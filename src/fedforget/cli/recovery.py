@@ -40,7 +40,7 @@ def recovery_table(
             *_accuracy(row),
             str(row["communication_rounds"] or "–"),
             _seconds(row),
-            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:>4.2g}%",
+            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:.2g}%",
             end_section=bool(others) and label == labelled[-1][0],
         )
     return table
