@@ -71,6 +71,7 @@ class PackedStore:
         self._made = False
         self._private = PrivateFile(folder / "private.bin", federation)
         self._last: tuple[tuple[Span, int, int], NDArray[np.int64], Entries] | None = None
+        self._end: int | None = None  # no file here is about a later round, once it is known
 
     def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
         """Add entries, and what each user's private parameters are after the last of its rounds. All or nothing."""
@@ -132,6 +133,7 @@ class PackedStore:
 
         The newest files go first, so that a crash leaves no gap. What a crash left half written goes too.
         """
+        self._end = None
         for span in reversed(self._spans()):
             if span.last > round_:
                 rounds = self._head(span)[1] if span.first <= round_ else np.empty(0, np.int64)
@@ -175,7 +177,7 @@ class PackedStore:
     def close(self) -> None:
         """Let go of the mapped file."""
         self._private.close()
-        self._last = None
+        self._last = self._end = None
 
     def _make_folder(self) -> None:
         if not self._made:
@@ -192,16 +194,22 @@ class PackedStore:
                 spans = [Span.named(file.name) for file in files]
         except FileNotFoundError:
             return []
-        found = sorted(span for span in spans if span is not None)
-        # of two files about the same rounds, which a kill may leave, the larger one counts
-        return [
-            span for span in found if not any(a <= span.first and span.last <= b for a, b in found if (a, b) != span)
-        ]
+        found: list[Span] = []
+        for span in sorted((span for span in spans if span is not None), key=lambda span: (span.first, -span.last)):
+            if (
+                not found or span.last > found[-1].last
+            ):  # of two about the same rounds, which a kill may leave, the larger
+                found.append(span)
+        return found
 
     def _add(self, rounds: NDArray[np.int64], entries: Entries) -> None:
         """Write entries into a file, together with those of files about the same rounds."""
         span = Span.of(rounds)
-        around = [other for other in self._spans() if other.first <= span.last and other.last >= span.first]
+        around: list[Span] = []
+        if self._end is None or span.first <= self._end:
+            spans = self._spans()
+            around = [other for other in spans if other.first <= span.last and other.last >= span.first]
+            self._end = max((other.last for other in spans), default=0)
         for other in around:
             known, there = self._load(other)
             pairs = set(zip(rounds.tolist(), entries.keys.tolist(), strict=True))
@@ -209,6 +217,7 @@ class PackedStore:
             kept = np.flatnonzero(stay)
             rounds, entries = np.concatenate([known[kept], rounds]), joined([there.at(kept), entries])
         self._save(rounds, entries)
+        self._end = max(self._end, span.last)
         self._unlink([self._path(other) for other in around if other != Span.of(rounds)])
 
     def _keep(self, span: Span, keep: NDArray[np.bool_]) -> None:
