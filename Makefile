@@ -5,7 +5,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install quickstart test test-network test-fast lint check clean
+# Files of tests run side by side, one process more than there are cores; tests that measure time run by themselves
+# afterwards, where nothing disturbs them.
+PYTEST       := $(BIN)/python -m pytest
+SIDE_BY_SIDE := $(PYTEST) -n auto --dist loadfile --no-loadscope-reorder
+
+.PHONY: install quickstart test test-all test-network test-fast lint check clean
 
 install: $(VENV)/.installed
 
@@ -19,13 +24,19 @@ quickstart: install
 	$(BIN)/fedforget quickstart
 
 test: install
-	$(BIN)/python -m pytest -m "not network_faults"
+	$(SIDE_BY_SIDE) -m "not alone and not network_faults"
+	$(PYTEST) -m "alone and not network_faults"
+
+# The same with ten times as many examples of each property.
+test-all: install
+	$(SIDE_BY_SIDE) -m "not alone and not network_faults" --hypothesis-profile thorough
+	$(PYTEST) -m "alone and not network_faults" --hypothesis-profile thorough
 
 test-network: install
-	$(BIN)/python -m pytest -m network_faults
+	$(PYTEST) -m network_faults
 
 test-fast: install
-	$(BIN)/python -m pytest -m "not slow and not network_faults"
+	$(SIDE_BY_SIDE) -m "not slow and not alone and not network_faults"
 
 lint: install
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import fedforget as ff
-from fedforget.randomness import UserId, user_key
+from fedforget.runtime.randomness import UserId, user_key
 
 ROUNDS = 8
 DATA = ff.synthetic(users=40, items=60, mean_items=12, seed=2)
@@ -23,7 +23,7 @@ def build(path: Path | None = None, train: ff.Interactions = DATA, **changes: An
         "model": ff.MF(dim=8),
         "seed": 3,
         "training": ff.LocalTraining(epochs=3, batch=16, lr=0.01),
-        "protocol": ff.Protocol(fraction=0.25),
+        "server": ff.ServerConfig(fraction=0.25),
     }
     return ff.Federation(train, path=path, **{**settings, **changes})
 
@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if content or not name.endswith("-wal")}
 
 
-def distance(public: ff.Public, reference: ff.Public) -> float:
+def distance(public: ff.GlobalParameters, reference: ff.GlobalParameters) -> float:
     """How far an item table is from another, relative to that one's length."""
     return float(np.linalg.norm(public.items - reference.items) / np.linalg.norm(reference.items))
 

@@ -10,6 +10,8 @@ import pytest
 
 import fedforget as ff
 from fedforget.device.stacked_trainer import StackedTrainer
+from fedforget.errors import MissingComponentError
+from fedforget.models import MODELS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -25,14 +27,19 @@ def test_a_model_of_ones_own_learns(own_model: dict, capsys: pytest.CaptureFixtu
     assert result.sampled["hr"] > 0.25  # chance is 0.1
 
 
-def test_a_model_of_ones_own_resumes_and_equals_the_plain_loop(own_model: dict, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_a_model_of_ones_own_resumes_and_equals_the_plain_loop(
+    own_model: dict,  # type: ignore[type-arg]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MODELS, "_known", dict(MODELS._known))  # opening with a model registers it
     data = ff.synthetic(users=40, items=60, mean_items=10)
     model = own_model["BiasedMF"](dim=8, strength=0.5)
     settings = {"training": ff.LocalTraining(epochs=2, batch=16)}
     fed = ff.Federation(data, model, path=tmp_path / "run", **settings).fit(rounds=2)
     assert isinstance(fed.devices._trainer, StackedTrainer)
     fed.close()
-    with pytest.raises(ff.RunError, match="not built in"):
+    with pytest.raises(MissingComponentError, match="Unknown model 'biased-mf'"):
         ff.Federation.open(tmp_path / "run", data)
     resumed = ff.Federation.open(tmp_path / "run", data, model=model).fit(rounds=3)
     plain = ff.Federation(data, model, compute=ff.Compute(trainer="plain"), **settings).fit(rounds=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import multiprocessing
 import random
 import shutil
 import signal
@@ -19,8 +18,9 @@ from typing import Any
 import pytest
 
 import fedforget as ff
-from fedforget.randomness import UserId
+from fedforget.runtime.randomness import UserId
 from tests.deadly import deadly_at
+from tests.forks import processes
 from tests.small_federations import Traces, assert_same_state, contents, first_in, named, privates, trained
 
 DATA = named()
@@ -35,24 +35,22 @@ METHODS = {
 }
 #: The functions through which an erasure goes, and at which of their calls to be killed: module, owner, name, calls.
 PLACES = [
-    ("fedforget.request", "Request", "save", [1]),
+    ("fedforget.server.request", "ErasureRequest", "save", [1]),
     ("fedforget.server.history", "History", "branch", [1]),
     ("fedforget.device.log.packed", "PackedStore", "branch", [1]),
     ("pathlib", "Path", "rename", [1]),
-    ("fedforget.device.log.packed", "PackedStore", "set_exact", [1, 2]),
+    ("fedforget.device.log.packed", "PackedStore", "set_private_state", [1, 2]),
     ("fedforget.device.log.packed", "PackedStore", "append", [1, 4]),
     ("fedforget.server.history", "", "write_file", [1, 3]),
     ("fedforget.server.history", "History", "commit", [1, 4, 6]),
     ("fedforget.server.metrics", "MetricsFile", "append", [1, 5, 8]),
     ("fedforget.server.history", "History", "add_receipt", [1]),
-    ("fedforget.settings", "Settings", "save", [1]),
-    ("fedforget.run", "", "write_file", [1]),
+    ("fedforget.server.run_config", "RunConfig", "save", [1]),
+    ("fedforget.server.run", "", "write_file", [1]),
     ("shutil", "", "rmtree", [1, 2]),
     ("os", "", "rmdir", [1, 2]),
     ("pathlib", "Path", "replace", [2, 7]),
 ]
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.test_forgetting_crash", "tests.test_crash"])
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Case:
     """A trained run to be copied, who is to be forgotten, and what comes out if nothing breaks."""
 
     base: Path
-    leavers: list[UserId]
+    forgotten: list[UserId]
     method: ff.Method
     traces: Traces
     old: ff.Federation
@@ -78,16 +76,16 @@ def prepare(folder: Path, method: ff.Method, store: str = "packed", snapshot_eve
     encoding = "float32" if method.needs_whole_updates() else "lengths"
     settings: dict[str, Any] = {
         "train": DATA, "log": ff.Log(encoding, store=store),
-        "protocol": ff.Protocol(fraction=0.25, snapshot_every=snapshot_every, optimiser=ff.Adam(lr=0.02)),
+        "server": ff.ServerConfig(fraction=0.25, snapshot_every=snapshot_every, optimiser=ff.Adam(lr=0.02)),
     }  # fmt: skip
     old, base = trained(rounds=ROUNDS, **settings), trained(folder / "base", rounds=0, **settings)
-    leavers = first_in(old, FIRST, 2)
-    traces = Traces(leavers)
+    forgotten = first_in(old, FIRST, 2)
+    traces = Traces(forgotten)
     base.fit(rounds=ROUNDS, on_round=lambda record: traces.gather(base))
     base.close()
     unbroken = trained(rounds=ROUNDS, **settings)
-    receipt = unbroken.forget(leavers, method)
-    return Case(folder / "base", leavers, method, traces, old, unbroken, receipt)
+    receipt = unbroken.forget(forgotten, method)
+    return Case(folder / "base", forgotten, method, traces, old, unbroken, receipt)
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +105,15 @@ def copied(case: Case, run: Path) -> Path:
     return run
 
 
-def forget(run: Path, leavers: list[UserId], method: ff.Method) -> None:
-    ff.Federation.open(run, DATA).forget(leavers, method)
+def forget(run: Path, forgotten: list[UserId], method: ff.Method) -> None:
+    ff.Federation.open(run, DATA).forget(forgotten, method)
+
+
+def rehearse(folder: Path) -> None:
+    """What the forks of these tests do."""
+    for name, method in METHODS.items():
+        case = prepare(folder / name, method)
+        forget(copied(case, folder / f"{name}-again"), case.forgotten, method)
 
 
 def abandon(run: Path, *_: object) -> None:
@@ -122,7 +127,7 @@ def dying(act: Any, args: tuple[Any, ...], module: str, owner: str, name: str, w
 
 
 def kill(run: Path, case: Case, *place: object, act: Any = forget) -> None:
-    process = processes.Process(target=dying, args=(act, (run, case.leavers, case.method), *place))
+    process = processes.Process(target=dying, args=(act, (run, case.forgotten, case.method), *place))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
@@ -151,7 +156,7 @@ def check_recovery(run: Path, case: Case) -> None:
         check_old_in_service(run, case)
         fed = ff.Federation.open(run, DATA)
         gone_through: list[int] = []
-        receipt = fed.forget(case.leavers, case.method, on_round=lambda record: gone_through.append(record.round))
+        receipt = fed.forget(case.forgotten, case.method, on_round=lambda record: gone_through.append(record.round))
         assert gone_through == case.rounds[done:]
         for name in ("asked", "answered", "missing", "bytes_up", "bytes_down", "rounds_replayed", "rounds_added"):
             assert getattr(receipt, name) == getattr(case.receipt, name)
@@ -169,7 +174,7 @@ def check_old_in_service(run: Path, case: Case) -> None:
     if (run / "request.json").exists():
         with pytest.raises(ff.RunError, match=r"A request to forget 2 users .* not finished.*\nFinish it first"):
             fed.fit(more=1)
-        for users, method in ((case.leavers[:1], case.method), (case.leavers, ff.FRU(0.9))):
+        for users, method in ((case.forgotten[:1], case.method), (case.forgotten, ff.FRU(0.9))):
             with pytest.raises(ff.RunError, match=r"Another request .* is not finished.*\nFinish it"):
                 fed.forget(users, method)
     fed.close()
@@ -180,10 +185,10 @@ def check_complete(run: Path, case: Case, fed: ff.Federation) -> None:
     assert sorted(path.name for path in run.iterdir()) == ["config.toml", "lock", "receipts", "trajectory-2"]
     assert [path.stem for path in (run / "receipts").iterdir()] == [receipt.request for receipt in fed.receipts()]
     assert [line["round"] for line in fed._run.current.metrics.read()] == list(range(1, fed.rounds + 1))
-    for user in case.leavers:
+    for user in case.forgotten:
         assert case.traces.left_in(run, user) == set()
     with pytest.raises(ff.ConfigError, match="There is no user"):
-        fed.forget(case.leavers, case.method)
+        fed.forget(case.forgotten, case.method)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -266,11 +271,11 @@ def _times(case: Case, user: UserId) -> int:
     [
         ("fedforget.device.log.packed", "PackedStore", "roll_back", "before", 1),
         ("fedforget.device.log.packed", "PackedStore", "roll_back", "after", 1),
-        ("fedforget.server.history", "History", "forget_after", "after", 2),
+        ("fedforget.server.history", "History", "drop_after", "after", 2),
         ("fedforget.server.history", "History", "commit", "after", 1),
-        ("fedforget.settings", "Settings", "save", "after", 1),
+        ("fedforget.server.run_config", "RunConfig", "save", "after", 1),
     ],
-    ids=["before roll_back", "after roll_back", "forget_after", "commit", "save"],
+    ids=["before roll_back", "after roll_back", "drop_after", "commit", "save"],
 )
 def test_killed_while_recovering_from_a_kill(second: Any, tmp_path: Path, cases: Callable[..., Case]) -> None:
     """The first kill leaves a log entry and a snapshot that no round of the new trajectory accounts for."""
@@ -284,6 +289,7 @@ def test_killed_while_recovering_from_a_kill(second: Any, tmp_path: Path, cases:
     check_recovery(run, case)
 
 
+@pytest.mark.alone
 def test_killed_again_and_again_at_random_times(tmp_path: Path, cases: Callable[..., Case]) -> None:
     case, dice, kills, usual = cases(), random.Random(0), 0, math.inf
     for attempt in range(2):  # the first one may also have to start the server of forks
@@ -305,7 +311,7 @@ def test_killed_again_and_again_at_random_times(tmp_path: Path, cases: Callable[
 
 def let_forget(run: Path, case: Case, seconds: float | None) -> int | None:
     """Forget in a process that is killed after some time; its exit code."""
-    process = processes.Process(target=forget, args=(run, case.leavers, case.method))
+    process = processes.Process(target=forget, args=(run, case.forgotten, case.method))
     process.start()
     process.join(seconds)
     if process.is_alive():
@@ -317,7 +323,7 @@ def let_forget(run: Path, case: Case, seconds: float | None) -> int | None:
 @pytest.mark.parametrize(
     "place",
     [
-        ("fedforget.request", "Request", "save", "after", 1),
+        ("fedforget.server.request", "ErasureRequest", "save", "after", 1),
         ("fedforget.server.history", "History", "branch", "after", 1),
         ("fedforget.server.history", "History", "commit", "after", 3),
     ],
@@ -339,7 +345,7 @@ def test_an_erasure_can_be_given_up_and_leaves_nothing_behind(
     assert contents(run) == before
     assert_same_state(fed, case.old)
     fed.fit(rounds=ROUNDS)
-    receipt = fed.forget(case.leavers[:1], case.method)
+    receipt = fed.forget(case.forgotten[:1], case.method)
     assert receipt.first_round == FIRST
     fed.close()
 
@@ -349,9 +355,9 @@ def test_opening_a_committed_run_in_a_reader_brings_the_purge_to_its_end(
 ) -> None:
     case = cases()
     run = copied(case, tmp_path / "run")
-    kill(run, case, "fedforget.settings", "Settings", "save", "after", 1)
+    kill(run, case, "fedforget.server.run_config", "RunConfig", "save", "after", 1)
     assert (run / "trajectory-1").exists()
-    assert any(case.traces.left_in(run, user) for user in case.leavers)
+    assert any(case.traces.left_in(run, user) for user in case.forgotten)
     fed = ff.Federation.open(run, DATA)
     assert fed.recommend(fed.train.user_ids.tolist()[0], 3)
     check_complete(run, case, fed)
@@ -368,6 +374,6 @@ def test_a_damaged_request_is_named_and_does_not_touch_the_model(tmp_path: Path,
     (run / "request.json").unlink()
     fed = ff.Federation.open(run, DATA)
     assert_same_state(fed, case.old)
-    fed.forget(case.leavers, case.method)
+    fed.forget(case.forgotten, case.method)
     check_complete(run, case, fed)
     fed.close()

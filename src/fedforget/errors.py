@@ -1,11 +1,13 @@
-"""Errors a person can act on: what was wrong, why it matters, what to do next."""
+"""Errors that say what is wrong and what to do next."""
+
+from collections.abc import Sequence
 
 
 class FedForgetError(Exception):
-    """The base of every error this package raises on purpose.
+    """Base class of the errors of this package.
 
-    ``problem`` names the offending value and the reason; ``hint`` is the next step. The command line prints
-    both without a traceback and exits with ``exit_code``.
+    ``problem`` names the value and the reason, ``hint`` the next step. The command line prints both without a
+    traceback and exits with ``exit_code``.
     """
 
     exit_code = 1
@@ -17,11 +19,15 @@ class FedForgetError(Exception):
 
 
 class DataError(FedForgetError):
-    """The interactions, or the file they come from, cannot be used as they are."""
+    """Interactions, or their file, cannot be used."""
 
 
 class ConfigError(FedForgetError):
-    """A setting has a value that makes no sense, or a name that does not exist."""
+    """A setting is unknown or has an invalid value."""
+
+
+class MissingComponentError(ConfigError):
+    """A model, sampler or other component is neither built in nor installed here."""
 
 
 class RunError(FedForgetError):
@@ -33,17 +39,19 @@ class BusyError(RunError):
 
 
 class QuorumError(RunError):
-    """Too few devices answered a replay: the old model stays."""
+    """Too few devices responded during an erasure; it was aborted and the old model stays in service."""
 
 
 class RunWarning(UserWarning):
-    """A run was taken up in a way its owner should know of."""
+    """Something about a run folder that its owner should know, such as lost rounds."""
 
 
-def one_of(kind: str, value: object, known: list[str]) -> ConfigError:
-    """The error for a name that is not in a list of known names, with the closest one suggested."""
+def unknown_choice(
+    kind: str, value: object, known: Sequence[str], hint: str = "", error: type[ConfigError] = ConfigError
+) -> ConfigError:
+    """The error for a value that is not one of the known ones, with the closest one suggested."""
     import difflib
 
     close = difflib.get_close_matches(str(value), known, n=1)
     guess = f"Did you mean {close[0]!r}? " if close else ""
-    return ConfigError(f"Unknown {kind} {value!r}.", f"{guess}Known: {', '.join(known)}.")
+    return error(f"Unknown {kind} {value!r}.", f"{guess}Known: {', '.join(known)}. {hint}".rstrip())

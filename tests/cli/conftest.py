@@ -13,7 +13,7 @@ import pytest
 import fedforget as ff
 from fedforget.cli.main import run
 
-QUICK = ["--epochs", "2", "--dim", "8", "--workers", "1"]
+QUICK = ["--set", "epochs=2", "--set", "dim=8", "--workers", "1"]
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from tests.cli.conftest import Shell, write_table
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 
 from fedforget.cli import flower
-from fedforget.engines.flower.credentials import make_node_key
-from fedforget.engines.flower.fleet import FlowerFleet
-from fedforget.queue import Queue
-from fedforget.service import Service
-from tests.engines.in_process import InProcessGrid
+from fedforget.flower.credentials import make_node_key
+from fedforget.flower.fleet import FlowerFleet
+from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.service import Service
+from tests.flower.in_process import InProcessGrid
 
 USERS = ["u0", "u1", "u2", "u3"]
 NODE = 2**64 - 5
@@ -31,17 +31,17 @@ def run(tmp_path: Path, shell: Shell) -> Path:
     table = write_table(tmp_path / "plays.csv")
     (tmp_path / "items.txt").write_text("".join(f"song {i}\n" for i in range(60)))
     run, state = tmp_path / "run", tmp_path / "state"
-    quick = ["--model", "mf", "--dim", 8, "--epochs", 2, "--fraction", 1.0]
-    said = shell("flower", "found", run, "--items", tmp_path / "items.txt", *quick)
+    quick = ["--model", "mf", "--set", "dim=8", "--set", "epochs=2", "--set", "fraction=1.0"]
+    said = shell("flower", "create", run, "--items", tmp_path / "items.txt", *quick)
     assert "over 60 items" in said
     assert str(run / "invitation.json") in said
     columns = ["--user-column", "who", "--item-column", "what"]
     invitation = ["--invitation", run / "invitation.json", "--state", state]
-    said = shell("flower", "enrol", *invitation, "--user", ",".join(USERS), "--data", table, *columns)
+    said = shell("flower", "enrol", *invitation, "--users", ",".join(USERS), "--data", table, *columns)
     assert said.count("has joined federation") == 4
     key = make_node_key(tmp_path / "node-key")
     said = shell("flower", "register", run, "--key", key, "--node-id", NODE, "--users", ",".join(USERS))
-    assert said == f"Node {NODE} speaks for u0, u1, u2, u3 from the next round on.\n"
+    assert said == f"Node {NODE} hosts u0, u1, u2, u3 from the next round on.\n"
     return run
 
 
@@ -61,8 +61,11 @@ def test_a_federation_is_begun_joined_trained_and_looked_at(run, shell):
         service.serve(2)
     figures = shell.json("flower", "status", run)
     assert {name: figures[name] for name in ("rounds", "members", "nodes", "forgotten")} == {
-        "rounds": 2, "members": 4, "nodes": 1, "forgotten": 0
-    }  # fmt: skip
+        "rounds": 2,
+        "members": 4,
+        "nodes": 1,
+        "forgotten": 0,
+    }
     assert "unconfirmed wipes" in shell("flower", "status", run)
 
 
@@ -89,7 +92,7 @@ def test_one_can_wait_for_a_request_to_be_carried_out(run, shell):
         service.serve(1)
 
     def serve_when_asked() -> None:
-        while not Queue(run).waiting():
+        while not ErasureQueue(run).waiting():
             pass
         with server(run) as service:
             service.serve(1)
@@ -108,9 +111,9 @@ def test_without_a_server_waiting_ends_and_the_request_still_waits(run, shell):
     shell("forget", run, "--users", "u0", "--wait", 0.2, fails=1)
     assert "was not carried out within" in shell.errors
     assert "It still waits" in shell.errors
-    assert len(Queue(run).waiting()) == 1
-    assert "is given up" in shell("forget", run, "--abandon")
-    assert Queue(run).waiting() == []
+    assert len(ErasureQueue(run).waiting()) == 1
+    assert "is dropped" in shell("forget", run, "--abandon")
+    assert ErasureQueue(run).waiting() == []
     shell("forget", run, "--abandon", fails=1)
     assert "No request was interrupted" in shell.errors
 
@@ -120,7 +123,7 @@ def test_without_a_server_waiting_ends_and_the_request_still_waits(run, shell):
     [
         (["--users", "nobody"], "There is no user 'nobody'"),
         (["--users", "u0,u1,u2,u3"], "All 4 users are to be forgotten"),
-        (["--users", "u0", "--calibration", "server"], "needs whole updates"),
+        (["--users", "u0", "--set", "calibration=server"], "needs whole updates"),
         (["--users", "u0", "--require", 2], "require is 2"),
         (["--resume"], "on a network"),
         (["--malicious"], "no malicious users"),
@@ -131,7 +134,7 @@ def test_a_request_that_makes_no_sense_is_refused_at_once(arguments, problem, ru
         service.serve(1)
     shell("forget", run, *arguments, fails=1)
     assert problem in shell.errors
-    assert Queue(run).waiting() == []
+    assert ErasureQueue(run).waiting() == []
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["recommend", "--user", "u0"], ["train", "--out"]])
@@ -146,30 +149,30 @@ def test_a_user_gets_a_new_device(run, shell, tmp_path):
     register = ["flower", "register", run, "--key", other, "--node-id", 7, "--users", "u2"]
     shell(*register, fails=1)
     assert "is registered with another key" in shell.errors
-    assert "No node speaks for u2 now" in shell("flower", "release", run, "--users", "u2")
+    assert "No node hosts u2 now" in shell("flower", "release", run, "--users", "u2")
     shell(*register)
     assert shell.json("flower", "status", run)["nodes"] == 2
 
 
 def test_a_device_wipes_by_hand(run, shell, tmp_path):
     federation = shell.json("flower", "status", run)["federation"]
-    wipe = ["flower", "wipe", "--state", tmp_path / "state", "--federation", federation, "--user"]
+    wipe = ["flower", "wipe", "--state", tmp_path / "state", "--federation", federation, "--users"]
     files = len(list((tmp_path / "state").rglob("*.sqlite")))
-    assert shell(*wipe, "u1") == "Nothing is kept here of user u1 any more.\n"
-    assert shell(*wipe, "u1") == "Nothing was kept here of user u1.\n"
+    assert shell(*wipe, "u1") == "Removed user u1.\n"
+    assert shell(*wipe, "u1") == "Found nothing about user u1.\n"
     assert len(list((tmp_path / "state").rglob("*.sqlite"))) == files - 1
 
 
 def test_joining_says_what_is_wrong(run, shell, tmp_path):
     columns = ["--user-column", "who", "--item-column", "what"]
     enrol = ["flower", "enrol", "--state", tmp_path / "state", "--data", tmp_path / "plays.csv", *columns]
-    shell(*enrol, "--invitation", run / "invitation.json", "--user", "u0", fails=1)
+    shell(*enrol, "--invitation", run / "invitation.json", "--users", "u0", fails=1)
     assert "is enrolled on this device already" in shell.errors
-    shell(*enrol, "--invitation", tmp_path / "none.json", "--user", "u9", fails=1)
+    shell(*enrol, "--invitation", tmp_path / "none.json", "--users", "u9", fails=1)
     assert "There is no invitation" in shell.errors
     (tmp_path / "foreign.csv").write_text("who,what\nann,a tune nobody knows\nann,song 1\n")
     enrol[enrol.index(tmp_path / "plays.csv")] = tmp_path / "foreign.csv"
-    shell(*enrol, "--invitation", run / "invitation.json", "--user", "ann", fails=1)
+    shell(*enrol, "--invitation", run / "invitation.json", "--users", "ann", fails=1)
     assert "'a tune nobody knows' of user 'ann' is not in the federation's catalogue" in shell.errors
 
 
@@ -178,8 +181,8 @@ def test_the_app_carries_no_code(shell, tmp_path):
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["pyproject.toml"]
     app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["components"] == {
-        "serverapp": "fedforget.engines.flower.server_app:app",
-        "clientapp": "fedforget.engines.flower.client_app:app",
+        "serverapp": "fedforget.flower.server_app:app",
+        "clientapp": "fedforget.flower.client_app:app",
     }
 
 

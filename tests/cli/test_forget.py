@@ -17,14 +17,42 @@ from fedforget.server.history import RoundRecord
 from tests.cli.conftest import Shell, train_arguments, write_table
 
 RECEIPT = {
-    "request", "users", "method", "first_round", "rounds_replayed", "rounds_added", "asked", "answered", "missing",
-    "bytes_down", "bytes_up", "seconds", "digest_before", "digest_after", "finished", "version", "wiped", "coverage",
-    "communication_rounds", "messages", "chosen",
-}  # fmt: skip
+    "request",
+    "users",
+    "method",
+    "first_round",
+    "rounds_replayed",
+    "rounds_added",
+    "asked",
+    "answered",
+    "missing",
+    "bytes_down",
+    "bytes_up",
+    "seconds",
+    "digest_before",
+    "digest_after",
+    "finished",
+    "version",
+    "wiped",
+    "coverage",
+    "communication_rounds",
+    "messages",
+    "chosen",
+}
 ESTIMATE = {
-    "method", "chosen", "first_round", "start", "rounds", "communication_rounds", "devices", "messages", "requests",
-    "bytes_down", "bytes_up", "seconds",
-}  # fmt: skip
+    "method",
+    "chosen",
+    "first_round",
+    "start",
+    "rounds",
+    "communication_rounds",
+    "devices",
+    "messages",
+    "requests",
+    "bytes_down",
+    "bytes_up",
+    "seconds",
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of four rounds with half of the users in each, eight of forty malicious."""
     folder = tmp_path_factory.mktemp("trained")
     arguments = train_arguments(write_table(folder / "plays.csv"), folder / "run")
-    options = ["--rounds", 4, "--fraction", 0.5, "--model", "mf", "--malicious", 0.2, "--json"]
+    options = ["--rounds", 4, "--set", "fraction=0.5", "--model", "mf", "--malicious", 0.2, "--json"]
     app([str(part) for part in (*arguments, *options)], standalone_mode=False)
     return folder / "run"
 
@@ -87,11 +115,11 @@ def test_forgetting_prints_the_receipt_the_salt_and_what_comes_next(shell: Shell
 
 def test_the_forgotten_are_gone_and_the_run_goes_on(shell: Shell, run: Path) -> None:
     before = shell.json("evaluate", run)["users"]
-    result = shell.json("forget", run, "--users", "u1,u2", "--speedup", 0.5, "--replay", "logged")
+    result = shell.json("forget", run, "--users", "u1,u2", "--set", "replay_fraction=0.5", "--set", "replay=logged")
     assert set(result) == {"run", "rounds", "receipt", "salt"}
     assert set(result["receipt"]) == RECEIPT
     assert len(result["receipt"]["users"]) == 2
-    assert result["receipt"]["method"]["speedup"] == 0.5
+    assert result["receipt"]["method"]["replay_fraction"] == 0.5
     assert result["receipt"]["method"]["replay"] == "logged"
     shell("recommend", run, "--user", "u1", fails=1)
     assert shell.json("evaluate", run)["users"] == before - 2
@@ -107,8 +135,8 @@ def test_each_method_by_its_name(shell: Shell, run: Path, method: str) -> None:
 
 def test_what_the_command_does_is_what_python_does(shell: Shell, run: Path, tmp_path: Path) -> None:
     fed = ff.Federation.open(run).copy(tmp_path / "other")
-    receipt = fed.forget(["u1", "u2"], ff.FRU(speedup=0.5))
-    result = shell.json("forget", run, "--users", "u1,u2", "--speedup", 0.5)
+    receipt = fed.forget(["u1", "u2"], ff.FRU(replay_fraction=0.5))
+    result = shell.json("forget", run, "--users", "u1,u2", "--set", "replay_fraction=0.5")
     assert result["receipt"]["digest_after"] == receipt.digest_after
 
 
@@ -130,18 +158,20 @@ def test_strides_and_steps_are_options_and_in_estimate_and_receipt(shell: Shell,
     asked = ("forget", run, "--users", "u1,u2")
     usual = shell.json(*asked, "--dry-run")
     assert (usual["method"]["stride"], usual["method"]["limit"]) == (10, 0.7)
-    finer = shell.json(*asked, "--dry-run", "--stride", 1)["estimate"]
+    finer = shell.json(*asked, "--dry-run", "--set", "stride=1")["estimate"]
     assert usual["estimate"]["communication_rounds"] < finer["communication_rounds"] == finer["rounds"]
-    anew = shell.json(*asked, "--dry-run", "--method", "retrain", "--steps", 2, "--fraction", 0.5)["estimate"]
+    anew = shell.json(*asked, "--dry-run", "--method", "retrain", "--set", "steps=2", "--set", "fraction=0.5")[
+        "estimate"
+    ]
     assert anew["communication_rounds"] == 2
-    receipt = shell.json(*asked, "--stride", 2, "--limit", 0.5)["receipt"]
+    receipt = shell.json(*asked, "--set", "stride=2", "--set", "limit=0.5")["receipt"]
     assert (receipt["method"]["stride"], receipt["method"]["limit"]) == (2, 0.5)
     assert receipt["communication_rounds"] < receipt["rounds_replayed"]
     assert receipt["chosen"] == "as asked for"
 
 
 def test_users_from_a_file(shell: Shell, run: Path, tmp_path: Path) -> None:
-    names = tmp_path / "leavers.txt"
+    names = tmp_path / "forgotten.txt"
     names.write_bytes("\ufeffu1\r\n\r\n  u2 \n".encode())
     assert len(shell.json("forget", run, "--users-file", names, "--users", "u3")["receipt"]["users"]) == 3
 
@@ -155,14 +185,14 @@ def test_numbers_are_numbers_where_the_data_has_numbers(shell: Shell, tmp_path: 
 
 class TestMalicious:
     def test_they_are_forgotten_all_and_no_one_else(self, shell: Shell, run: Path) -> None:
-        attack = ff.Federation.open(run).settings.attack
+        attack = ff.Federation.open(run).config.attack
         assert attack is not None
         result = shell.json("forget", run, "--malicious")
         fed = ff.Federation.open(run)
         receipt = fed.receipts()[0]
         assert len(receipt.users) == len(attack.users) == 8
         assert all(receipt.names(user, result["salt"]) for user in attack.users)
-        assert fed.settings.attack is None
+        assert fed.config.attack is None
         shell("forget", run, "--malicious", fails=1)
         assert "no malicious users" in shell.errors
 
@@ -170,7 +200,7 @@ class TestMalicious:
         arguments = train_arguments(write_table(tmp_path / "plays.csv"), tmp_path / "run")
         options = ["--model", "mf", "--malicious", 0.2, "--gamma", 3]
         first = shell.json(*arguments, *options, "--rounds", 1)
-        attack = ff.Federation.open(tmp_path / "run").settings.attack
+        attack = ff.Federation.open(tmp_path / "run").config.attack
         assert attack is not None
         assert first["malicious"] == len(attack.users) == 8
         assert attack.gamma == 3
@@ -184,7 +214,7 @@ class TestMalicious:
 class TestInterrupted:
     def test_it_says_how_to_go_on(self, shell: Shell, interrupted: Path) -> None:
         assert "The old model is still in service" in shell.errors
-        assert f"Go on: fedforget forget {interrupted} --resume\n" in shell.errors
+        assert f"Continue: fedforget forget {interrupted} --resume\n" in shell.errors
         assert f"fedforget forget {interrupted} --abandon" in shell.errors
 
     def test_resumed_it_ends_as_if_unbroken(
@@ -261,15 +291,15 @@ class TestReceipts:
         (["--users-file", "gone.txt"], "gone.txt cannot be read"),
         (["--users", "u1", "--malicious"], "--users was given with --malicious"),
         (["--users", "u1", "--resume"], "--users was given with --resume"),
-        (["--resume", "--speedup", "0.5"], "leave --speedup out"),
+        (["--resume", "--set", "replay_fraction=0.5"], "leave --set out"),
         (["--abandon", "--method", "fru"], "--method was given with --abandon"),
         (["--abandon", "--dry-run"], "--dry-run was given with --abandon"),
         (["--resume", "--abandon"], "exclude each other"),
         (["--users", "u1", "--method", "retrian"], "Did you mean 'retrain'?"),
-        (["--users", "u1", "--method", "retrain", "--speedup", "0.2"], "choose --method fru"),
-        (["--users", "u1", "--share", "0.2"], "choose --method continue"),
-        (["--users", "u1", "--speedup", "0"], "speedup is 0"),
-        (["--users", "u1", "--calibration", "sever"], "Did you mean 'server'?"),
+        (["--users", "u1", "--method", "retrain", "--set", "replay_fraction=0.2"], "does not take"),
+        (["--users", "u1", "--set", "share=0.2"], "does not take"),
+        (["--users", "u1", "--set", "replay_fraction=0"], "replay_fraction is 0"),
+        (["--users", "u1", "--set", "calibration=sever"], "Did you mean 'server'?"),
         (["--users", "u1", "--method", "fedremove"], "lengths only"),
         (["--users", "u1", "--require", "2"], "require is 2"),
     ],

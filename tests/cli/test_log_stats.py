@@ -20,15 +20,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     table = write_table(folder / "plays.csv")
     options: dict[str, list[object]] = {
         "lengths": [],
-        "paper": ["--log-encoding", "float32", "--log-selection", "importance", "--log-store", "sqlite"],
+        "paper": ["--set", "encoding=float32", "--set", "selection=importance", "--set", "store=sqlite"],
     }
     for name, chosen in options.items():
         arguments = [
             *train_arguments(table, folder / name),
             "--rounds",
             3,
-            "--fraction",
-            0.3,
+            "--set",
+            "fraction=0.3",
             "--model",
             "ncf",
             "--json",
@@ -81,17 +81,26 @@ def test_people_get_tables(shell: Shell, runs: dict[str, Path]) -> None:
 
 def test_the_log_is_as_train_was_told(shell: Shell, tmp_path: Path) -> None:
     arguments = train_arguments(write_table(tmp_path / "plays.csv"), tmp_path / "run")
-    options = ["--log-encoding", "int8", "--log-selection", "random", "--alpha", 0.25, "--log-store", "sqlite"]
-    full = ["--quota", 2000, "--when-full", "stop"]
-    shell.json(*arguments, "--rounds", 2, "--fraction", 0.5, "--model", "mf", *options, *full)
-    assert ff.Federation.open(tmp_path / "run").settings.log == ff.Log("int8", "random", 0.25, 2000, "stop", "sqlite")
+    options = [
+        "--set",
+        "encoding=int8",
+        "--set",
+        "selection=random",
+        "--set",
+        "log.alpha=0.25",
+        "--set",
+        "store=sqlite",
+    ]
+    full = ["--set", "quota=2000", "--set", "when_full=stop"]
+    shell.json(*arguments, "--rounds", 2, "--set", "fraction=0.5", "--model", "mf", *options, *full)
+    assert ff.Federation.open(tmp_path / "run").config.log == ff.Log("int8", "random", 0.25, 2000, "stop", "sqlite")
     found = shell.json("log", "stats", tmp_path / "run")
     assert found["log"] == {"encoding": "int8", "selection": "random", "alpha": 0.25, "quota": 2000}
 
 
 def test_a_full_log_is_told(shell: Shell, tmp_path: Path) -> None:
     arguments = train_arguments(write_table(tmp_path / "plays.csv"), tmp_path / "run")
-    shell.json(*arguments, "--rounds", 1, "--model", "mf", "--quota", 1, "--when-full", "stop")
+    shell.json(*arguments, "--rounds", 1, "--model", "mf", "--set", "quota=1", "--set", "when_full=stop")
     assert shell.json("log", "stats", tmp_path / "run")["times_full"] == 4
     assert "4 times a device's log was full" in shell("log", "stats", tmp_path / "run") + shell.errors
 
@@ -106,12 +115,12 @@ def test_before_the_first_round_there_is_no_entry(shell: Shell, tmp_path: Path) 
     [
         (["log", "stats", "nowhere"], "no config.toml"),
         (["log", "stats", "nowhere", "--top", "-1"], "top is -1"),
-        (["train", "synthetic", "--out", "x", "--log-encoding", "int9"], "Did you mean 'int8'?"),
-        (["train", "synthetic", "--out", "x", "--log-selection", "al"], "Did you mean 'all'?"),
-        (["train", "synthetic", "--out", "x", "--when-full", "newest"], "Unknown when_full 'newest'"),
-        (["train", "synthetic", "--out", "x", "--log-store", "packd"], "Did you mean 'packed'?"),
-        (["train", "synthetic", "--out", "x", "--alpha", "0"], "alpha is 0"),
-        (["train", "synthetic", "--out", "x", "--quota", "-1"], "quota is -1"),
+        (["train", "synthetic", "--out", "x", "--set", "encoding=int9"], "Did you mean 'int8'?"),
+        (["train", "synthetic", "--out", "x", "--set", "selection=al"], "Did you mean 'all'?"),
+        (["train", "synthetic", "--out", "x", "--set", "when_full=newest"], "Unknown when_full 'newest'"),
+        (["train", "synthetic", "--out", "x", "--set", "store=packd"], "Did you mean 'packed'?"),
+        (["train", "synthetic", "--out", "x", "--set", "log.alpha=0"], "alpha is 0"),
+        (["train", "synthetic", "--out", "x", "--set", "quota=-1"], "quota is -1"),
         (["train", "synthetic", "--out", "x", "--malicious", "1"], "share of malicious users is 1"),
         (["train", "synthetic", "--out", "x", "--malicious", "0.1", "--gamma", "0"], "gamma is 0"),
     ],

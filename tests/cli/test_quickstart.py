@@ -1,4 +1,4 @@
-"""``fedforget quickstart`` without a network: a table, a report, and a federation to go on with."""
+"""``fedforget quickstart`` without a network: a table, a report, and a federation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedforget as ff
-from fedforget.experiments.ways import WAYS
+from fedforget.experiments.variants import VARIANTS
 from tests.cli.conftest import Shell
 
 SMALL = {"users": 50, "items": 70, "mean_items": 14.0}
@@ -16,7 +16,7 @@ SMALL = {"users": 50, "items": 70, "mean_items": 14.0}
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """A command line that cannot reach MovieLens, with little made-up data."""
+    """A command line that cannot reach MovieLens, with little synthetic data."""
 
     def load(name: str, **options: object) -> ff.Interactions:
         if name == "ml-100k":
@@ -28,44 +28,44 @@ def offline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Shell(monkeypatch, capsys)
 
 
-def test_it_goes_the_whole_way(offline: Shell, tmp_path: Path) -> None:
+def test_it_runs_from_training_to_the_report(offline: Shell, tmp_path: Path) -> None:
     out = tmp_path / "quick"
     result = offline.json("quickstart", "--out", out, "--rounds", 6)
-    assert "made-up data takes its place" in offline.errors
+    assert "using synthetic data" in offline.errors
     assert result["setting"]["data"] == "synthetic"
     assert result["setting"]["malicious_users"] == 10
-    assert list(result["methods"]) == list(WAYS)
+    assert list(result["methods"]) == list(VARIANTS)
     assert list(result["ials"]) == ["attacked", "retrain", "retrain-condensed"]
     assert set(result["curves"]) == {"attacked", "retrain", "fru-device", "fru-logged"}
     assert {path.name for path in out.iterdir()} == {"report.html", "result.json", "run"}
     report = (out / "report.html").read_text()
     assert report.count("<svg") == 4
     assert not re.search(r"https?://", report)
-    assert all(f"{way.label}</td>" in report for way in WAYS.values())
+    assert all(f"{variant.label}</td>" in report for variant in VARIANTS.values())
     assert "Fed-iALS, Retrain</td>" in report
 
     run = result["run"]
     evaluated = offline.json("evaluate", run)
     assert evaluated["full"] == result["methods"]["fru-device"]["full"]
     assert evaluated["users"] == 40
-    stayer = ff.Federation.open(run).train.user_ids.tolist()[0]
-    assert len(offline.json("recommend", run, "--user", stayer, "-k", 3)["items"]) == 3
+    remaining = ff.Federation.open(run).train.user_ids.tolist()[0]
+    assert len(offline.json("recommend", run, "--user", remaining, "-k", 3)["items"]) == 3
 
-    asked = offline.json("forget", run, "--users", stayer, "--dry-run")
+    asked = offline.json("forget", run, "--users", remaining, "--dry-run")
     assert asked["estimate"]["rounds"] <= 6
 
     shown = offline("quickstart", "--out", out, "--rounds", 6)
     assert "earlier run" in offline.errors
-    assert all(way.label in shown for way in WAYS.values())
+    assert all(variant.label in shown for variant in VARIANTS.values())
     assert "Most popular" in shown
-    assert f"fedforget recommend {run} --user {stayer}" in shown.replace("\n", "")
+    assert f"fedforget recommend {run} --user {remaining}" in shown.replace("\n", "")
     assert offline.json("quickstart", "--out", out, "--rounds", 6) == result
 
     offline("quickstart", "--out", out, "--rounds", 7, fails=1)
     assert "a quickstart of 6 rounds on synthetic, not 7" in offline.errors
 
 
-def test_interrupted_it_goes_on(offline: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(offline: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""``fedforget reproduce`` runs what is missing, tells where it is, and writes the page."""
+"""``fedforget reproduce`` runs what is missing and writes the page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedforget.reproduction import page
+from fedforget.experiments import page
 from tests.cli.conftest import Shell
-from tests.reproduction.made import small_file
+from tests.experiments.made import small_file
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_train_evaluate_recommend_on_own_data(shell: Shell, table: Path, tmp_pat
 
 
 def test_a_run_goes_on_with_its_folder_alone(shell: Shell, table: Path, tmp_path: Path) -> None:
-    shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 2, "--lr", "0.01")
+    shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 2, "--set", "training.lr=0.01")
     again = shell.json("train", "--out", tmp_path / "run", "--rounds", 3)
     assert again["rounds"] == 3
     assert shell.json("train", "--out", tmp_path / "run", "--rounds", 1)["rounds"] == 3
@@ -114,13 +114,13 @@ class TestErrors:
         [
             (["train", "ml-100", "--out", "x"], "Did you mean 'ml-100k'?"),
             (["train", "synthetic", "--out", "x", "--model", "nfc"], "Did you mean 'ncf'?"),
-            (["train", "synthetic", "--out", "x", "--sampler", "mixd"], "Did you mean 'mixed'?"),
-            (["train", "synthetic", "--out", "x", "--beta", "0"], "beta is 0"),
-            (["train", "synthetic", "--out", "x", "--fraction", "2"], "fraction is 2"),
+            (["train", "synthetic", "--out", "x", "--set", "sampler=mixd"], "Did you mean 'mixed'?"),
+            (["train", "synthetic", "--out", "x", "--set", "beta=0"], "beta is 0"),
+            (["train", "synthetic", "--out", "x", "--set", "fraction=2"], "fraction is 2"),
             (["train", "synthetic", "--out", "x", "--test", "1.5"], "The test share is 1.5"),
             (["train", "synthetic", "--out", "x", "--device", "tpu"], "tpu"),
             (["train", "synthetic", "--out", "x", "--rounds", "-1"], "rounds is -1"),
-            (["train", "synthetic", "--out", "x", "--seed", "99999999999999999999"], "The seed is 9999"),
+            (["train", "synthetic", "--out", "x", "--seed", "99999999999999999999"], "seed is 9999"),
             (["train", "--out", "x"], "no config.toml"),
             (["train", "gone.csv", "--out", "x"], "gone.csv"),
             (["evaluate", "nowhere"], "no config.toml"),
@@ -144,7 +144,7 @@ class TestErrors:
 
     def test_other_settings_for_the_same_folder(self, shell: Shell, table: Path, tmp_path: Path) -> None:
         shell.json(*train_arguments(table, tmp_path / "run"), "--rounds", 1)
-        shell(*train_arguments(table, tmp_path / "run"), "--rounds", 1, "--lr", "0.01", fails=1)
+        shell(*train_arguments(table, tmp_path / "run"), "--rounds", 1, "--set", "training.lr=0.01", fails=1)
         assert "training.lr is 0.001 there, 0.01 here" in shell.errors
 
     def test_data_that_changed_since(self, shell: Shell, table: Path, tmp_path: Path) -> None:

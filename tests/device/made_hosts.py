@@ -16,14 +16,17 @@ import fedforget as ff
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
 from fedforget.device.host import Host
+from fedforget.device.log.device_log import open_log
 from fedforget.device.log.memory import MemoryStore
-from fedforget.device.terms import Terms
-from fedforget.models import Public, Recommender
-from fedforget.orders import ORIGIN, Lineage, Order
-from fedforget.pseudonym import pseudonym
-from fedforget.randomness import UserId, user_key
-from fedforget.replay import Factors, Replay
-from fedforget.updates import Answers, Updates
+from fedforget.models import GlobalParameters, Recommender
+from fedforget.protocol.factors import Factors
+from fedforget.protocol.order import ORIGIN, Lineage, Order
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.protocol.tasks import Recall, Replay, Train
+from fedforget.protocol.terms import Parameters, Terms
+from fedforget.protocol.updates import CohortResult, Updates
+from fedforget.runtime.randomness import UserId, user_key
+from tests.samplers import make_sampler
 
 FEDERATION = "0123456789abcdef"
 N_ITEMS = 12
@@ -36,17 +39,18 @@ HOUSEHOLD: dict[str, tuple[list[int], list[int]]] = {
 }
 USERS = tuple(HOUSEHOLD)
 SALT = "00ff" * 8
-PLAIN = Replay(epochs=2, parts=None)
-WAITS = Replay(epochs=2, items="logged", parts=None, stored=True)
+PLAIN = Replay(epochs=2, parts="none")
+WAITS = Replay(epochs=2, items="logged", parts="none", stored=True)
 #: The federation forgets somebody, and goes through its rounds again from the third on.
 FORK: Lineage = (*ORIGIN, ("a", 2))
-
-#: Forks from a process that has imported everything and started no thread.
 
 
 def terms_of(model: Recommender | None = None, log: ff.Log | None = None, **changes: Any) -> Terms:
     training = ff.LocalTraining(epochs=EPOCHS, batch=4, lr=0.05)
-    terms = Terms(FEDERATION, N_ITEMS, model or ff.MF(dim=4), ff.Sampler(), training, log or ff.Log("float32"), seed=5)
+    terms = Terms(
+        federation=FEDERATION, n_items=N_ITEMS, model=model or ff.MF(dim=4), sampler=make_sampler(), training=training,
+        log=log or ff.Log("float32"), seed=5,
+    )  # fmt: skip
     return replace(terms, **changes)
 
 
@@ -57,7 +61,7 @@ def household(folder: Path, terms: Terms | None = None, users: Sequence[str] = U
     return host
 
 
-def public_of(round_: int, model: Recommender | None = None) -> Public:
+def public_of(round_: int, model: Recommender | None = None) -> GlobalParameters:
     """What the server sends in a round."""
     return (model or ff.MF(dim=4)).init_public(N_ITEMS, seed=round_)
 
@@ -89,8 +93,18 @@ def order(
 def trained(host: Host, rounds: int, users: Sequence[UserId] = USERS) -> Host:
     """A host whose users took part in so many rounds, all of which counted."""
     for round_ in range(1, rounds + 1):
-        host.train(order(round_, round_, round_ - 1, users=users), sent(round_), EPOCHS)
+        train(host, order(round_, round_, round_ - 1, users=users), sent(round_))
     return host
+
+
+def train(host: Host, given: Order, received: Parameters, epochs: int = EPOCHS) -> CohortResult:
+    """What a device answers to an order to train."""
+    return only(host.run(Train(epochs), given, received))
+
+
+def recall(host: Host, given: Order, n_items: int = N_ITEMS) -> CohortResult:
+    """What a device answers to an order to send its logged updates."""
+    return only(host.run(Recall(n_items), given))
 
 
 def factors_of(round_: int, model: Recommender) -> Factors:
@@ -114,8 +128,7 @@ def copied(host: Host, folder: Path) -> Host:
 
 def look(host: Host, given: Order) -> None:
     """Have an order followed without any training."""
-    with host.looking(given, sent(given.round)):
-        pass
+    host.evaluate(given, sent(given.round))
 
 
 # What can be seen of a device
@@ -128,15 +141,15 @@ def bits_of(updates: Updates | None) -> list[Any]:
     return [list(updates.users), *(part.tobytes() for part in parts)]
 
 
-def only(answers: Mapping[int, Answers]) -> Answers:
+def only(answers: Mapping[int, CohortResult]) -> CohortResult:
     """What a device answered to an order about a single round."""
     (answer,) = answers.values()
     return answer
 
 
-def bits(answers: Answers | Mapping[int, Answers], *users: UserId) -> list[Any]:
+def bits(answers: CohortResult | Mapping[int, CohortResult], *users: UserId) -> list[Any]:
     """All that a device answered for a round, to the bit; or what it answered for some of its users."""
-    answers = answers if isinstance(answers, Answers) else only(answers)
+    answers = answers if isinstance(answers, CohortResult) else only(answers)
     if users:
         return bits_of(Updates.together([answers.updates], users))
     return [bits_of(answers.updates), dict(answers.failures), bits_of(answers.stored)]
@@ -188,17 +201,20 @@ def in_memory(terms: Terms, users: Sequence[str] = USERS) -> Devices:
     """The devices of the same users as a simulation has them."""
     pairs = [(user, item) for user in users for item in HOUSEHOLD[user][0]]
     data = ff.Interactions.from_pairs(*map(list, zip(*pairs, strict=True))).with_items(np.arange(N_ITEMS))
-    devices = Devices(
-        data, terms.model, terms.sampler, terms.training, terms.open_log(MemoryStore()),
-        seed=terms.seed, compute=Compute(workers=1),
-    )  # fmt: skip
+    devices = Devices(data, terms, open_log(terms, terms.federation, MemoryStore()), Compute(workers=1))
     devices.restore(0)
     return devices
 
 
+def train_in_memory(
+    devices: Devices, round_: int, public: GlobalParameters, users: Sequence[UserId] = USERS
+) -> CohortResult:
+    return only(devices.train({round_: list(users)}, public, Train(EPOCHS)))
+
+
 def branched(devices: Devices, until: int) -> Devices:
     new = devices.branch(devices.log.branch(None, until, np.empty(0, np.uint64)), until, [])
-    new.settle_private(until)
+    new.set_private(until)
     return new
 
 

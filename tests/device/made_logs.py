@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as arrays
 
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
 from fedforget.device.log.codec import Codec, Logged
-from fedforget.device.log.select import select
-from fedforget.device.log.settings import Log
+from fedforget.device.log.row_selection import select
 from fedforget.models import Layout
+from fedforget.protocol.log import Log
 
 DIM, PRIVATE = 3, 4
 LAYOUT = Layout({"mlp.weight": (2, 3), "mlp.bias": (2,)})
@@ -34,7 +34,7 @@ def logged_of(
     *,
     keys: list[int] | None = None,
     positives: list[int] | None = None,
-    walks: list[bytes] | None = None,
+    draw_bits: list[bytes] | None = None,
     dense: np.ndarray | None = None,
     private: np.ndarray | None = None,
     round_: int = 1,
@@ -44,7 +44,7 @@ def logged_of(
     ptr = np.concatenate([[0], np.cumsum([len(part) for part in rows])]).astype(np.int64)
     together = np.concatenate([np.empty((0, DIM)), *rows]).astype(np.float32)
     own_keys = np.array(range(1, n + 1) if keys is None else keys, np.uint64)
-    bits = walks or [b""] * n
+    bits = draw_bits or [b""] * n
     dense = np.zeros((n, LAYOUT.size), np.float32) if dense is None else dense
     lengths = row_lengths(together)
     return Logged(
@@ -72,7 +72,7 @@ def any_logged(draw: st.DrawFn, log: Log, min_clients: int = 0) -> Logged:
         log,
         keys=keys,
         positives=[draw(st.integers(0, count)) for count in counts],
-        walks=[draw(st.binary(max_size=4)) for _ in keys],
+        draw_bits=[draw(st.binary(max_size=4)) for _ in keys],
         dense=draw(numbers((len(keys), LAYOUT.size))),
         private=draw(numbers((len(keys), PRIVATE))),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedforget.device.calibration import calibrate, logged_lengths, scale
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
-from fedforget.workers import Workers
+from fedforget.runtime.workers import Workers
 from tests.device.made_logs import DIM, LAYOUT, PRIVATE, logged_of, numbers, tensors
 
 LENGTHS = st.floats(0, 4, width=32).map(lambda length: length if length > 1e-6 else 0.0)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fedforget.device.log.codec import Codec, Logged
 from fedforget.device.log.entries import Entries
-from fedforget.device.log.settings import ENCODINGS, SELECTIONS, Log
 from fedforget.models import Layout
+from fedforget.protocol.encoding import ENCODINGS
+from fedforget.protocol.log import SELECTIONS, Log
 from tests.device.made_logs import DIM, LAYOUT, PRIVATE, any_logged, codec_of, logged_of, tensors
 
 KINDS = [Log(encoding, selection, 0.4) for encoding in ENCODINGS for selection in SELECTIONS]
@@ -22,7 +23,7 @@ ROUND = 7
 
 
 def name(log: Log) -> str:
-    return f"{log.encoding}-{log.selection}"
+    return f"{log.encoding.name}-{log.selection}"
 
 
 def through(codec: Codec, logged: Logged) -> Logged:
@@ -65,7 +66,7 @@ def same_client(a: Logged, at: int, b: Logged, place_in_b: int) -> bool:
     one, other = a.only(keep_a), b.only(keep_b)
     return all(
         np.array_equal(getattr(one, field), getattr(other, field))
-        for field in ("keys", "positives", "walks", "kept", "lengths", "dense_lengths", "private")
+        for field in ("keys", "positives", "draw_bits", "kept", "lengths", "dense_lengths", "private")
     )
 
 
@@ -75,9 +76,9 @@ def same_client(a: Logged, at: int, b: Logged, place_in_b: int) -> bool:
 def test_who_what_and_where_come_back_exactly(log, data):
     logged = data.draw(any_logged(log))
     found = through(codec_of(log), logged)
-    for field in ("keys", "positives", "row_ptr", "walk_ptr", "walks", "kept"):
+    for field in ("keys", "positives", "row_ptr", "bit_ptr", "draw_bits", "kept"):
         np.testing.assert_array_equal(getattr(found, field), getattr(logged, field), err_msg=field)
-    check_close(found.private, logged.private, log.encoding if log.whole_updates else "int8")
+    check_close(found.private, logged.private, log.encoding.name if log.whole_updates else "int8")
 
 
 @pytest.mark.parametrize("log", WHOLE, ids=name)
@@ -86,11 +87,11 @@ def test_who_what_and_where_come_back_exactly(log, data):
 def test_whole_updates_come_back_as_exactly_as_their_encoding_says(log, data):
     logged = data.draw(any_logged(log))
     found = through(codec_of(log), logged)
-    check_close(found.rows[logged.kept], logged.rows[logged.kept], log.encoding)
+    check_close(found.rows[logged.kept], logged.rows[logged.kept], log.encoding.name)
     assert not found.rows[~logged.kept].any()
     assert not found.lengths[~logged.kept].any()
     for part, true in zip(tensors(found.dense), tensors(logged.dense), strict=True):
-        check_close(part, true, log.encoding)
+        check_close(part, true, log.encoding.name)
     np.testing.assert_allclose(found.lengths, np.linalg.norm(found.rows, axis=1), rtol=1e-6)
 
 
@@ -190,7 +191,7 @@ def test_a_damaged_entry_is_refused_and_only_that_one(log, data):
 @pytest.mark.parametrize("log", KINDS, ids=name)
 def test_every_single_bit_of_an_entry_counts(log):
     codec = codec_of(log)
-    entries = codec.encode(ROUND, logged_of([np.eye(DIM)], log, walks=[b"ab"], private=np.ones((1, PRIVATE), "f4")))
+    entries = codec.encode(ROUND, logged_of([np.eye(DIM)], log, draw_bits=[b"ab"], private=np.ones((1, PRIVATE), "f4")))
     body = next(iter(entries))
     turned = [bytearray(body) for _ in range(8 * len(body))]
     for bit, copy in enumerate(turned):
@@ -234,7 +235,7 @@ def test_nonsense_under_a_right_checksum_is_refused_or_makes_sense(log, garbage,
     entries = Entries.of(np.array([5], np.uint64), [crc.to_bytes(4, "little") + body])
     found, sound = codec.decode(ROUND, entries)
     if sound[0]:
-        assert first % 128 == ENCODINGS.index(log.encoding)
+        assert first % 128 == list(ENCODINGS).index(log.encoding.name)
         assert 0 <= found.positives[0] <= found.row_ptr[-1] == found.lengths.size
     else:
         assert found.keys.size == 0
@@ -257,12 +258,12 @@ def test_where_no_entry_is_sound_nothing_is_said(log, bodies):
     entries = Entries.of(np.arange(len(bodies), dtype=np.uint64), bodies)
     found, sound = codec_of(log).decode(ROUND, entries)
     assert sound.tolist() == [False] * len(bodies)
-    assert found.keys.size == found.lengths.size == found.walks.size == 0
+    assert found.keys.size == found.lengths.size == found.draw_bits.size == 0
     assert found.private.shape == (0, PRIVATE)
     assert found.row_ptr.tolist() == [0]
 
 
 def test_lengths_take_a_third_of_a_byte_a_row_and_one_a_tensor():
-    entry = codec_of(Log()).encode(ROUND, logged_of([np.ones((30, DIM))], walks=[b"abcd"]))
+    entry = codec_of(Log()).encode(ROUND, logged_of([np.ones((30, DIM))], draw_bits=[b"abcd"]))
     head, ends, tensors_, scale = 4 + 1 + 3, 2, 2, 4
     assert entry.data.size == head + 4 + ends + 30 // 3 + tensors_ + scale + PRIVATE

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from fedforget.device.kernels.norms import row_lengths
-from fedforget.device.log import Entries, Log, MemoryStore, PackedStore, SqliteStore
-from fedforget.device.log.device_log import DAMAGED, FULL, NO_ENTRY, DeviceLog
+from fedforget.device.log import Entries, MemoryStore, PackedStore, SqliteStore
+from fedforget.device.log.device_log import DeviceLog
 from fedforget.errors import RunWarning
+from fedforget.protocol import reasons
+from fedforget.protocol.log import Log
 from tests.device.made_logs import DIM, LAYOUT, PRIVATE, codec_of, logged_of
 
 ANN, BOB, CID = 11, 22, 33
@@ -42,7 +44,7 @@ def write(log: DeviceLog, round_: int, users: list[int], damaged: tuple[int, ...
     private = np.stack([private_of(user, round_) for user in users])
     dense = np.stack([np.full(LAYOUT.size, user / round_, np.float32) for user in users])
     rows = [rows_of(user, round_) for user in users]
-    logged = logged_of(rows, log.settings, keys=users, dense=dense, private=private, round_=round_)
+    logged = logged_of(rows, log.config, keys=users, dense=dense, private=private, round_=round_)
     bodies = list(log.codec.encode(round_, logged))
     for place, user in enumerate(users):
         if user in damaged:
@@ -128,7 +130,7 @@ def test_a_settled_round_is_exact_and_nothing_before_it_is(store):
     for round_ in range(1, 4):
         write(log, round_, [ANN])
     settled = np.stack([private_of(user, 99) for user in (ANN, BOB, CID)])
-    log.settle(3, KEYS, settled)
+    log.set_private(3, KEYS, settled)
     np.testing.assert_array_equal(log.private(3, KEYS, INITIAL), settled)
     before = log.private(2, KEYS, INITIAL)
     check_near(before[0], private_of(ANN, 2))
@@ -144,7 +146,7 @@ def test_rolled_back_it_is_as_if_the_later_rounds_had_not_been(store):
     log.roll_back(2)
     assert log.last_round() == 2
     check_near(log.private(9, KEYS, INITIAL)[0], private_of(ANN, 2))
-    assert log.read(3, KEYS)[2] == dict.fromkeys(range(3), NO_ENTRY)
+    assert log.read(3, KEYS)[2] == dict.fromkeys(range(3), reasons.NO_ENTRY)
 
 
 def test_each_missing_entry_has_its_reason(store):
@@ -152,7 +154,7 @@ def test_each_missing_entry_has_its_reason(store):
     dee = 44
     write(log, 1, [ANN, BOB, dee], damaged=(BOB,), full=(dee,))
     entries, logged, missing = log.read(1, np.array([CID, dee, ANN, BOB], np.uint64))
-    assert missing == {0: NO_ENTRY, 1: FULL, 3: DAMAGED}
+    assert missing == {0: reasons.NO_ENTRY, 1: reasons.LOG_FULL, 3: reasons.ENTRY_DAMAGED}
     assert entries.keys.tolist() == logged.keys.tolist() == [ANN]
     np.testing.assert_allclose(logged.lengths, row_lengths(rows_of(ANN, 1)), rtol=0.5)
 
@@ -160,10 +162,13 @@ def test_each_missing_entry_has_its_reason(store):
 def test_a_round_of_which_nothing_is_left_has_no_entries_and_names_everyone(store):
     log = log_of(store=store)
     write(log, 1, [ANN, BOB], damaged=(ANN, BOB))
-    for round_, reasons in [(1, {0: DAMAGED, 1: DAMAGED, 2: NO_ENTRY}), (2, dict.fromkeys(range(3), NO_ENTRY))]:
+    for round_, expected in [
+        (1, {0: reasons.ENTRY_DAMAGED, 1: reasons.ENTRY_DAMAGED, 2: reasons.NO_ENTRY}),
+        (2, dict.fromkeys(range(3), reasons.NO_ENTRY)),
+    ]:
         entries, logged, missing = log.read(round_, KEYS)
         assert len(entries) == logged.keys.size == 0
-        assert missing == reasons
+        assert missing == expected
 
 
 def test_a_file_that_cannot_be_read_counts_as_missing_and_says_so(tmp_path):
@@ -173,7 +178,7 @@ def test_a_file_that_cannot_be_read_counts_as_missing_and_says_so(tmp_path):
     (path,) = tmp_path.glob("rounds/*1.log")
     path.write_bytes(b"nothing like it")
     with pytest.warns(RunWarning, match=r"1\.log(.|\n)*counts as missing"):
-        assert log.read(1, KEYS)[2] == dict.fromkeys(range(3), NO_ENTRY)
+        assert log.read(1, KEYS)[2] == dict.fromkeys(range(3), reasons.NO_ENTRY)
     assert log.read(2, KEYS)[1].keys.tolist() == [ANN]
 
 
@@ -191,7 +196,7 @@ class TestCopy:
             Log(),
             Log("lengths", "importance", 0.5),
         ],
-        ids=lambda log: f"{log.encoding}-{log.selection}",
+        ids=lambda log: f"{log.encoding.name}-{log.selection}",
     )
     def test_from_a_whole_log_every_other_can_be_made(self, other):
         whole, made, expected = log_of(Log("float32")), log_of(other), log_of(other)
@@ -220,8 +225,8 @@ class TestCopy:
         write(log, 2, [ANN, BOB], full=(ANN, BOB))
         log.copy_to(copy)
         assert copy.last_round() == 2
-        assert copy.read(1, KEYS)[2] == {1: DAMAGED}
-        assert copy.read(2, KEYS)[2] == {0: FULL, 1: FULL, 2: NO_ENTRY}
+        assert copy.read(1, KEYS)[2] == {1: reasons.ENTRY_DAMAGED}
+        assert copy.read(2, KEYS)[2] == {0: reasons.LOG_FULL, 1: reasons.LOG_FULL, 2: reasons.NO_ENTRY}
         np.testing.assert_array_equal(copy.private(2, KEYS, INITIAL), log.private(2, KEYS, INITIAL))
 
     def test_the_two_do_not_share_anything(self):
@@ -257,7 +262,7 @@ def test_rolled_back_into_rounds_that_were_logged_together_the_newest_entry_tell
     private = np.stack([private_of(user, round_) for round_, user in parts])
     rounds = np.array([round_ for round_, _ in parts])
     logged = logged_of(
-        [rows_of(user, round_) for round_, user in parts], log.settings, keys=[user for _, user in parts],
+        [rows_of(user, round_) for round_, user in parts], log.config, keys=[user for _, user in parts],
         dense=np.zeros((3, LAYOUT.size), np.float32), private=private, round_=3,
     )  # fmt: skip
     log.append(rounds, log.codec.encode(rounds, logged), private)

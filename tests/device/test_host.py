@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedforget.device.host import DIFFERENT, Host
+from fedforget.device.host import Host
 from fedforget.device.log.user_files import UserFiles
-from fedforget.device.member import STRANGER, TEST, TRAIN, Member
-from fedforget.device.terms import OTHER_MODEL, TOO_LONG, RefusedError
+from fedforget.device.member import TEST, TRAIN, Member
 from fedforget.errors import ConfigError
+from fedforget.protocol import reasons
+from fedforget.protocol.terms import RefusedError
 from tests.device.made_hosts import (
     EPOCHS,
     FEDERATION,
@@ -32,11 +33,14 @@ from tests.device.made_hosts import (
     path_of,
     private,
     public_of,
+    recall,
     replayed,
     rows,
     sent,
     tables,
     terms_of,
+    train,
+    train_in_memory,
     trained,
 )
 
@@ -83,7 +87,7 @@ def test_joining_twice_leaves_no_file_open(host):
         ([0, N_ITEMS], [], "has item 12, but the catalogue has 12"),
         ([0], [10**9], "has item 1000000000, but the catalogue has 12"),
         ([-1, 0], [], "has item -1"),
-        ([0, 1, 2], [3, 1], "Item 1 of user 'dan' is both to train on and to test with"),
+        ([0, 1, 2], [3, 1], "Item 1 of user 'dan' is in both the training and the test items"),
     ],
 )
 def test_items_that_cannot_be_are_refused_and_leave_no_file(host, train, test, problem):
@@ -97,7 +101,7 @@ def test_the_number_5_and_the_string_5_are_two_users(tmp_path):
     host = Host(tmp_path)
     host.enrol(terms_of(), 5, [0, 1])
     host.enrol(terms_of(), "5", [2, 3])
-    answers = host.train(order(1, 1, 0, users=[5]), sent(1), EPOCHS)
+    answers = train(host, order(1, 1, 0, users=[5]), sent(1))
     assert answers.updates.users == [5]
     assert answers.updates.items[:2].tolist() == [0, 1]
 
@@ -108,9 +112,9 @@ def test_a_federation_whose_id_is_not_hexadecimal_is_refused_and_no_folder_made(
     asked = replace(order(1, 1, 0), federation=federation)
     for ask in (
         lambda: host.enrol(terms_of(federation=federation), "ann", [0]),
-        lambda: host.train(asked, sent(1), EPOCHS),
-        lambda: host.replay(asked, sent(1), PLAIN),
-        lambda: host.recall(asked, N_ITEMS),
+        lambda: train(host, asked, sent(1)),
+        lambda: host.run(PLAIN, asked, sent(1)),
+        lambda: recall(host, asked),
         lambda: look(host, asked),
         lambda: host.wipe(federation, SALT, "00"),
     ):
@@ -129,8 +133,8 @@ def test_a_household_does_what_devices_in_memory_do(host):
     for round_, cohort in enumerate(cohorts, start=1):
         asked = replace(order(round_, round_, 0, users=cohort), since=tuple(last[user] for user in cohort))
         asked = replace(asked, served=asked.since)
-        mine = host.train(asked, sent(round_), EPOCHS)
-        assert bits(mine) == bits(devices.train(round_, public_of(round_), list(cohort), EPOCHS))
+        mine = train(host, asked, sent(round_))
+        assert bits(mine) == bits(train_in_memory(devices, round_, public_of(round_), cohort))
         last |= dict.fromkeys(cohort, round_)
     for user in USERS:
         assert entries(host, user) == logged(devices, user)
@@ -140,37 +144,37 @@ def test_a_household_does_what_devices_in_memory_do(host):
 def test_one_of_a_household_does_what_it_does_with_the_others(host, tmp_path):
     alone = household(tmp_path / "alone", users=["bob"])
     for round_ in (1, 2):
-        together = host.train(order(round_, round_, round_ - 1), sent(round_), EPOCHS)
-        single = alone.train(order(round_, round_, round_ - 1, users=["bob"]), sent(round_), EPOCHS)
+        together = train(host, order(round_, round_, round_ - 1), sent(round_))
+        single = train(alone, order(round_, round_, round_ - 1, users=["bob"]), sent(round_))
         assert bits(single, "bob") == bits(together, "bob")
     assert tables(alone, "bob") == tables(host, "bob")
 
 
 def test_someone_who_is_not_enrolled_is_a_stranger_and_the_others_answer(host):
-    answers = host.train(order(1, 1, 0, users=["ann", "eve", "bob"]), sent(1), EPOCHS)
-    assert answers.failures == {"eve": STRANGER}
+    answers = train(host, order(1, 1, 0, users=["ann", "eve", "bob"]), sent(1))
+    assert answers.failures == {"eve": reasons.NOT_ENROLLED}
     assert answers.updates.users == ["ann", "bob"]
     assert not path_of(host, "eve").exists()
 
 
 def test_a_device_on_which_nobody_is_enrolled_says_so_of_everyone(tmp_path):
-    answers = Host(tmp_path).train(order(1, 1, 0), sent(1), EPOCHS)
-    assert answers.failures == dict.fromkeys(USERS, STRANGER)
+    answers = train(Host(tmp_path), order(1, 1, 0), sent(1))
+    assert answers.failures == dict.fromkeys(USERS, reasons.NOT_ENROLLED)
     assert len(answers.updates) == 0
 
 
 def test_users_of_another_federation_are_strangers_here(host):
     other = "fedcba9876543210"
     host.enrol(terms_of(federation=other), "dan", [0, 1])
-    assert host.train(order(1, 1, 0, users=["dan"]), sent(1), EPOCHS).failures == {"dan": STRANGER}
+    assert train(host, order(1, 1, 0, users=["dan"]), sent(1)).failures == {"dan": reasons.NOT_ENROLLED}
     elsewhere = replace(order(1, 1, 0, users=["dan", "ann"]), federation=other)
-    assert host.train(elsewhere, sent(1), EPOCHS).failures == {"ann": STRANGER}
+    assert train(host, elsewhere, sent(1)).failures == {"ann": reasons.NOT_ENROLLED}
 
 
 def test_someone_with_other_terms_than_the_first_of_its_device_is_refused(host):
     host.enrol(terms_of(seed=6), "dan", [0, 1])
-    answers = host.train(order(1, 1, 0, users=[*USERS, "dan"]), sent(1), EPOCHS)
-    assert answers.failures == {"dan": DIFFERENT}
+    answers = train(host, order(1, 1, 0, users=[*USERS, "dan"]), sent(1))
+    assert answers.failures == {"dan": reasons.DIFFERENT_TERMS}
     assert answers.updates.users == list(USERS)
 
 
@@ -181,16 +185,16 @@ def test_someone_with_other_terms_than_the_first_of_its_device_is_refused(host):
 def test_more_epochs_than_agreed_are_refused_and_nothing_is_logged(host, epochs):
     trained(host, 4)
     before = everything(host, but="order")
-    answers = host.train(order(5, 5, 4), sent(5), epochs)
-    assert answers.failures == dict.fromkeys(USERS, TOO_LONG)
+    answers = train(host, order(5, 5, 4), sent(5), epochs)
+    assert answers.failures == dict.fromkeys(USERS, reasons.TOO_MANY_EPOCHS)
     assert len(answers.updates) == 0
     assert everything(host, but="order") == before
-    replay = only(host.replay(replayed(6, 3, 2), sent(3), replace(PLAIN, epochs=epochs)))
-    assert replay.failures == dict.fromkeys(USERS, TOO_LONG)
+    replay = only(host.run(replace(PLAIN, epochs=epochs), replayed(6, 3, 2), sent(3)))
+    assert replay.failures == dict.fromkeys(USERS, reasons.TOO_MANY_EPOCHS)
 
 
 def test_fewer_epochs_than_agreed_are_done(host):
-    assert host.train(order(1, 1, 0), sent(1), 1).failures == {}
+    assert train(host, order(1, 1, 0), sent(1), 1).failures == {}
 
 
 @pytest.mark.parametrize(
@@ -200,14 +204,14 @@ def test_a_model_of_another_shape_is_refused_and_nothing_is_logged(host, items, 
     trained(host, 4)
     before = everything(host, but="order")
     other = np.zeros(items, np.float32), np.zeros(dense, np.float32)
-    answers = host.train(order(5, 5, 4), other, EPOCHS)
-    assert answers.failures == dict.fromkeys(USERS, OTHER_MODEL)
+    answers = train(host, order(5, 5, 4), other)
+    assert answers.failures == dict.fromkeys(USERS, reasons.OTHER_MODEL)
     assert everything(host, but="order") == before
-    assert only(host.replay(replayed(6, 3, 2), other, PLAIN)).failures == dict.fromkeys(USERS, OTHER_MODEL)
-    with pytest.raises(RefusedError, match=OTHER_MODEL), host.looking(order(7, 5, 4), other):
-        pytest.fail("a device looked at another model")
+    assert only(host.run(PLAIN, replayed(6, 3, 2), other)).failures == dict.fromkeys(USERS, reasons.OTHER_MODEL)
+    with pytest.raises(RefusedError, match=reasons.OTHER_MODEL):
+        host.evaluate(order(7, 5, 4), other)
 
 
 def test_a_recall_for_another_number_of_items_is_refused(host):
     trained(host, 4)
-    assert host.recall(replayed(5, 3, 2), N_ITEMS + 1).failures == dict.fromkeys(USERS, OTHER_MODEL)
+    assert recall(host, replayed(5, 3, 2), N_ITEMS + 1).failures == dict.fromkeys(USERS, reasons.OTHER_MODEL)

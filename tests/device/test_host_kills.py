@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -14,10 +13,9 @@ import pytest
 import fedforget as ff
 from fedforget.device.host import Host
 from fedforget.device.log.user_files import UserFiles
-from fedforget.updates import Answers, Updates
+from fedforget.protocol.updates import CohortResult, Updates
 from tests.deadly import deadly_at
 from tests.device.made_hosts import (
-    EPOCHS,
     FORK,
     WAITS,
     bits,
@@ -33,37 +31,36 @@ from tests.device.made_hosts import (
     replayed,
     sent,
     tables,
+    train,
     trained,
     trajectories,
     wiped,
 )
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.device.test_host_kills"])
+from tests.forks import processes
 
 COUPLE = ("ann", "bob")
 
 
-def train_late(host: Host) -> Answers:
+def train_late(host: Host) -> CohortResult:
     """A round after one that came too late."""
-    return host.train(order(11, 4, 2, users=COUPLE), sent(4), EPOCHS)
+    return train(host, order(11, 4, 2, users=COUPLE), sent(4))
 
 
-def begin_again(host: Host) -> Answers:
+def begin_again(host: Host) -> CohortResult:
     """The first round on a new trajectory, which waits for the server's factors."""
-    return only(host.replay(replayed(11, 3, 2, users=COUPLE), sent(30), WAITS))
+    return only(host.run(WAITS, replayed(11, 3, 2, users=COUPLE), sent(30)))
 
 
-def go_on(host: Host) -> Answers:
+def go_on(host: Host) -> CohortResult:
     """The first round of training on a new trajectory, once the one before it is settled and the old one dropped."""
     known = {("a", 3): factors_of(3, ff.MF(dim=4))}
-    return host.train(order(12, 4, 3, users=COUPLE, lineage=FORK, factors=known), sent(4), EPOCHS)
+    return train(host, order(12, 4, 3, users=COUPLE, lineage=FORK, factors=known), sent(4))
 
 
-def wipe_bob(host: Host) -> Answers:
+def wipe_bob(host: Host) -> CohortResult:
     """Nothing to answer, but a file to remove."""
     assert wiped(host, "bob")
-    return Answers(Updates.none())
+    return CohortResult(Updates.none())
 
 
 DEEDS = {deed.__name__: deed for deed in (train_late, begin_again, go_on, wipe_bob)}
@@ -104,7 +101,7 @@ def killed(host: Host, folder: Path, deed: str, place: tuple[str, str, str], cal
     return [Host(target) for target in kills.values()]
 
 
-def writes_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Answers]) -> tuple[list[str], Answers]:
+def writes_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], CohortResult]) -> tuple[list[str], CohortResult]:
     """Every change to a file that a deed makes, as the values of its last statement, and what comes of the deed."""
     writes, original = [], UserFiles.change
 

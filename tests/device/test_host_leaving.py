@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedforget.device.host import DAMAGED, Host
-from fedforget.device.member import STRANGER
-from fedforget.pseudonym import pseudonym
+from fedforget.device.host import Host
+from fedforget.protocol import reasons
+from fedforget.protocol.pseudonym import pseudonym
 from tests.device.made_hosts import (
-    EPOCHS,
     FEDERATION,
     HOUSEHOLD,
     SALT,
@@ -29,6 +28,7 @@ from tests.device.made_hosts import (
     sent,
     tables,
     terms_of,
+    train,
     trained,
     wiped,
 )
@@ -56,8 +56,8 @@ def test_a_damaged_file_costs_only_its_user(host, tmp_path, damage):
     trained(host, 2)
     whole = copied(host, tmp_path / "whole")
     damage(path_of(host, "bob"))
-    mine, other = (each.train(order(3, 3, 2), sent(3), EPOCHS) for each in (host, whole))
-    assert mine.failures == {"bob": DAMAGED}
+    mine, other = (train(each, order(3, 3, 2), sent(3)) for each in (host, whole))
+    assert mine.failures == {"bob": reasons.FILE_DAMAGED}
     assert mine.updates.users == ["ann", "cid"]
     for user in ("ann", "cid"):
         assert bits(mine, user) == bits(other, user)
@@ -73,7 +73,7 @@ def test_a_file_with_one_damaged_page_costs_only_its_user(host, tmp_path):
         data = bytearray(path_of(hurt, "bob").read_bytes())
         data[page * size : (page + 1) * size] = np.random.default_rng(page).bytes(size)
         path_of(hurt, "bob").write_bytes(data)
-        answers = hurt.train(order(3, 3, 2), sent(3), EPOCHS)
+        answers = train(hurt, order(3, 3, 2), sent(3))
         assert set(answers.updates.users) >= {"ann", "cid"}
         assert set(answers.failures) <= {"bob"}
 
@@ -89,9 +89,9 @@ def test_who_leaves_is_removed_and_a_stranger_from_then_on(host, tmp_path):
         assert wiped(host, "bob")
         assert files_of(host, "bob") == []
         assert on_disk(host) == rest
-    answers = host.train(order(3, 3, 2), sent(3), EPOCHS)
-    assert answers.failures == {"bob": STRANGER}
-    other = whole.train(order(3, 3, 2), sent(3), EPOCHS)
+    answers = train(host, order(3, 3, 2), sent(3))
+    assert answers.failures == {"bob": reasons.NOT_ENROLLED}
+    other = train(whole, order(3, 3, 2), sent(3))
     assert bits(answers, "ann", "cid") == bits(other, "ann", "cid")
 
 
@@ -129,7 +129,7 @@ def test_the_same_user_in_another_federation_stays(host):
     host.enrol(terms_of(federation=other), "bob", [0, 1])
     wiped(host, "bob")
     assert (host.folder / other / path_of(host, "bob").name).exists()
-    assert host.train(replace(order(1, 1, 0, users=["bob"]), federation=other), sent(1), EPOCHS).failures == {}
+    assert train(host, replace(order(1, 1, 0, users=["bob"]), federation=other), sent(1)).failures == {}
 
 
 def test_a_user_can_be_removed_by_hand_under_the_id_as_it_is_written(host):
@@ -147,7 +147,7 @@ def test_who_left_may_join_again_as_someone_new(host, tmp_path):
     host.enrol(terms_of(), "bob", *HOUSEHOLD["bob"])
     fresh = household(tmp_path / "fresh", users=["bob"])
     asked = order(3, 3, 0, users=["bob"])
-    assert bits(host.train(asked, sent(3), EPOCHS)) == bits(fresh.train(asked, sent(3), EPOCHS))
+    assert bits(train(host, asked, sent(3))) == bits(train(fresh, asked, sent(3)))
 
 
 @pytest.mark.filterwarnings("ignore::fedforget.errors.RunWarning")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 import fedforget as ff
-from fedforget.device.member import UNKNOWN_PAST
-from fedforget.orders import ORIGIN, Lineage
-from fedforget.replay import Replay
+from fedforget.protocol import reasons
+from fedforget.protocol.order import ORIGIN, Lineage
+from fedforget.protocol.tasks import Replay
 from tests.device.made_hosts import (
-    EPOCHS,
     FORK,
     N_ITEMS,
     PLAIN,
@@ -28,10 +27,13 @@ from tests.device.made_hosts import (
     path_of,
     private,
     public_of,
+    recall,
     replayed,
     sent,
     tables,
     terms_of,
+    train,
+    train_in_memory,
     trained,
     trajectories,
 )
@@ -52,15 +54,15 @@ def test_a_new_trajectory_begins_with_what_came_before_it_branched_off(host):
 def test_on_a_new_trajectory_private_parameters_are_what_a_branch_in_memory_has(tmp_path, log, until):
     host, devices = trained(household(tmp_path, terms_of(log=log)), 4), in_memory(terms_of(log=log))
     for round_ in range(1, 5):
-        devices.train(round_, public_of(round_), list(USERS), EPOCHS)
+        train_in_memory(devices, round_, public_of(round_))
     new = branched(devices, until)
     lineage: Lineage = (*ORIGIN, ("a", until))
     asked = order(5, until + 1, until, lineage=lineage, in_service="origin", served=4)
-    mine = host.replay(asked, sent(9), Replay(epochs=2)) if until < 4 else host.train(asked, sent(9), EPOCHS)
+    mine = host.run(Replay(epochs=2), asked, sent(9)) if until < 4 else train(host, asked, sent(9))
     theirs = (
         new.replay({until + 1: list(USERS)}, public_of(9), Replay(epochs=2))[until + 1]
         if until < 4
-        else new.train(until + 1, public_of(9), list(USERS), EPOCHS)
+        else train_in_memory(new, until + 1, public_of(9))
     )
     assert bits(mine) == bits(theirs)
     for user in USERS:
@@ -72,13 +74,13 @@ def test_a_whole_replay_is_what_devices_in_memory_do(host):
     trained(host, 4)
     devices = in_memory(terms_of())
     for round_ in range(1, 5):
-        devices.train(round_, public_of(round_), list(USERS), EPOCHS)
+        train_in_memory(devices, round_, public_of(round_))
     new = branched(devices, 2)
     for round_, how in ((3, Replay(epochs=2)), (4, Replay(epochs=1, items="logged", parts="all"))):
-        mine = host.replay(replayed(round_ + 2, round_, round_ - 1), sent(round_ * 10), how)
+        mine = host.run(how, replayed(round_ + 2, round_, round_ - 1), sent(round_ * 10))
         assert bits(mine) == bits(new.replay({round_: list(USERS)}, public_of(round_ * 10), how)[round_])
-    on = host.train(order(7, 5, 4, lineage=FORK), sent(5), EPOCHS)
-    assert bits(on) == bits(new.train(5, public_of(5), list(USERS), EPOCHS))
+    on = train(host, order(7, 5, 4, lineage=FORK), sent(5))
+    assert bits(on) == bits(train_in_memory(new, 5, public_of(5)))
     for user in USERS:
         assert entries(host, user, "a") == logged(new, user)
         assert private(host, user, "a") == new.private(user).tobytes()
@@ -88,9 +90,9 @@ def test_a_recall_is_what_devices_in_memory_do(host):
     trained(host, 4)
     devices = in_memory(terms_of())
     for round_ in range(1, 5):
-        devices.train(round_, public_of(round_), list(USERS), EPOCHS)
+        train_in_memory(devices, round_, public_of(round_))
     new = branched(devices, 2)
-    assert bits(host.recall(replayed(5, 3, 2), N_ITEMS)) == bits(new.recall(3, list(USERS), N_ITEMS))
+    assert bits(recall(host, replayed(5, 3, 2))) == bits(new.recall(3, list(USERS), N_ITEMS))
     assert entries(host, "ann", "a")[3] == logged(new, "ann")[3]
     assert private(host, "ann", "a") == new.private("ann").tobytes()
 
@@ -120,13 +122,13 @@ def test_a_device_that_missed_a_trajectory_is_like_one_that_saw_it_begin(host, t
     look(witness, order(5, 4, 3, lineage=(*ORIGIN, ("a", 3)), in_service="origin", served=4))
     lineage: Lineage = (*ORIGIN, ("a", 3), ("b", 2))
     asked = order(6, 3, 2, lineage=lineage)
-    assert bits(host.train(asked, sent(6), EPOCHS)) == bits(witness.train(asked, sent(6), EPOCHS))
+    assert bits(train(host, asked, sent(6))) == bits(train(witness, asked, sent(6)))
 
 
 def test_a_trajectory_that_was_given_up_is_dropped(host):
     trained(host, 4)
     before = everything(host, but="order")
-    host.replay(replayed(5, 3, 2), sent(30), WAITS)
+    host.run(WAITS, replayed(5, 3, 2), sent(30))
     look(host, order(6, 5, 4))
     assert {user: {**tables(host, user, but="order"), "meta": 0} for user in USERS} == {
         user: {**found, "meta": 0} for user, found in before.items()
@@ -136,7 +138,7 @@ def test_a_trajectory_that_was_given_up_is_dropped(host):
 
 def test_a_trajectory_that_was_given_up_for_another_is_dropped(host):
     trained(host, 4)
-    host.replay(replayed(5, 3, 2), sent(30), WAITS)
+    host.run(WAITS, replayed(5, 3, 2), sent(30))
     look(host, order(6, 2, 1, lineage=(*ORIGIN, ("b", 1)), in_service="origin", served=4))
     assert trajectories(host, "ann") == {"origin", "b"}
 
@@ -144,9 +146,9 @@ def test_a_trajectory_that_was_given_up_for_another_is_dropped(host):
 def test_a_trajectory_that_was_given_up_for_another_leaves_no_mark_on_it(host, tmp_path):
     trained(host, 4)
     spared = copied(host, tmp_path / "spared")
-    host.replay(replayed(5, 3, 2), sent(30), PLAIN)
+    host.run(PLAIN, replayed(5, 3, 2), sent(30))
     asked = order(6, 2, 1, lineage=(*ORIGIN, ("b", 1)), in_service="origin", served=4)
-    assert bits(host.replay(asked, sent(20), PLAIN)) == bits(spared.replay(asked, sent(20), PLAIN))
+    assert bits(host.run(PLAIN, asked, sent(20))) == bits(spared.run(PLAIN, asked, sent(20)))
     assert entries(host, "ann", "b") == entries(spared, "ann", "b")
 
 
@@ -155,6 +157,6 @@ def test_a_server_that_does_not_know_where_the_device_has_been_is_refused(host, 
     trained(host, 2)
     look(host, order(5, 3, 2, lineage=FORK))
     before = everything(host, but="order")
-    answers = host.train(order(6, 3, 1, lineage=lineage), sent(3), EPOCHS)
-    assert answers.failures == dict.fromkeys(USERS, UNKNOWN_PAST)
+    answers = train(host, order(6, 3, 1, lineage=lineage), sent(3))
+    assert answers.failures == dict.fromkeys(USERS, reasons.UNKNOWN_TRAJECTORY)
     assert everything(host, but="order") == before

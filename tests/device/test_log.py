@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedforget.device.log import packed, private, user_files
-from fedforget.device.log.contract import Exact, LogStore
+from fedforget.device.log.contract import LogStore, PrivateState
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.device.log.memory import MemoryStore
 from fedforget.device.log.packed import PackedStore
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import UserFiles
 from fedforget.errors import RunError, RunWarning
-from fedforget.files import cannot_write
+from fedforget.runtime.files import cannot_write
 
 RUN = "0123456789abcdef" * 2
 DISK = ["packed", "sqlite"]
@@ -70,7 +70,7 @@ def newest(store: LogStore, until: int, *keys: int) -> list[tuple[int, int, byte
 
 
 def bits(store: LogStore, until: int = LAST) -> dict[int, tuple[int, bytes]]:
-    found = store.exact(until)
+    found = store.private_state(until)
     assert found.rows.dtype == np.float32
     lines = zip(found.keys.tolist(), found.rounds.tolist(), found.rows, strict=True)
     return {key: (round_, row.tobytes()) for key, round_, row in lines}
@@ -169,7 +169,7 @@ def test_the_newest_entry_of_each_is_found_in_its_own_round(store):
 def test_exact_parameters_can_be_set_and_hide_what_was_before(store):
     add(store, 1, {0: b"a", 1: b"b"}, 1, 2)
     add(store, 3, {0: b"c"}, 3)
-    store.set_exact(Exact(keys_of(7, 0), np.array([0, 2]), rows(8, 9)))
+    store.set_private_state(PrivateState(keys_of(7, 0), np.array([0, 2]), rows(8, 9)))
     assert exact(store) == {0: (2, 9), 1: (1, 2), 7: (0, 8)}
     assert exact(store, 1) == {1: (1, 2), 7: (0, 8)}
     assert read(store, 3) == [(0, b"c")]
@@ -204,7 +204,7 @@ def test_dropping_takes_entries_and_leaves_private_parameters(store):
 def test_a_round_without_clients_leaves_no_trace(store):
     add(store, 1, {0: b"a"})
     add(store, 2, {})
-    store.set_exact(Exact(keys_of(), np.empty(0, np.int64), rows()))
+    store.set_private_state(PrivateState(keys_of(), np.empty(0, np.int64), rows()))
     assert store.last_round() == 1
     assert exact(store) == {0: (1, 1)}
 
@@ -217,15 +217,15 @@ def test_neither_what_was_given_nor_what_is_returned_is_shared(store):
         array[:] = 1
     before = everything(store)
     assert read(store, 1) == [(0, b"first"), (1, b"second")]
-    whole, part, found = store.read(1, keys_of(0, 1)), store.newest(1, keys_of(1))[0], store.exact(1)
+    whole, part, found = store.read(1, keys_of(0, 1)), store.newest(1, keys_of(1))[0], store.private_state(1)
     for array in (whole.keys, whole.ptr, whole.data, part.data, found.keys, found.rounds, found.rows):
         if array.flags.writeable:
             array[:] = 1
     for _, head_keys, sizes in store.heads():
         head_keys[:], sizes[:] = 1, 1
     assert everything(store) == before
-    given_exact = Exact(keys_of(7), np.array([1]), rows(5))
-    store.set_exact(given_exact)
+    given_exact = PrivateState(keys_of(7), np.array([1]), rows(5))
+    store.set_private_state(given_exact)
     given_exact.rows[:] = 0
     assert exact(store)[7] == (1, 5)
 
@@ -272,7 +272,7 @@ ROUNDS = st.integers(1, 7)
 STEPS = st.one_of(
     st.tuples(st.just("append"), ROUNDS, USERS),
     st.tuples(st.just("append several"), ROUNDS, USERS),
-    st.tuples(st.just("set_exact"), ROUNDS, USERS),
+    st.tuples(st.just("set_private_state"), ROUNDS, USERS),
     st.tuples(st.just("drop"), ROUNDS, st.lists(st.sampled_from(KEYS), unique=True)),
     st.tuples(st.just("roll_back"), st.integers(0, 7), st.none()),
     st.tuples(st.just("reopen"), st.none(), st.none()),
@@ -282,12 +282,12 @@ STEPS = st.one_of(
 
 def follow(store: LogStore, folder: Path, action: str, round_: int, what) -> LogStore:
     """Take one step, and return the store to go on with."""
-    if action in ("append", "set_exact"):
+    if action in ("append", "set_private_state"):
         private = np.array([bits for _, bits in what.values()], np.uint32).reshape(-1, 3).view(np.float32)
         if action == "append":
             store.append(round_, Entries.of(keys_of(*what), [body for body, _ in what.values()]), private)
         else:
-            store.set_exact(Exact(keys_of(*what), np.full(len(what), round_), private))
+            store.set_private_state(PrivateState(keys_of(*what), np.full(len(what), round_), private))
     elif action == "append several":  # each user in two rounds that belong together
         private = np.array([bits for _, bits in what.values()], np.uint32).reshape(-1, 3).view(np.float32)
         bodies = [body for body, _ in what.values()]
@@ -392,20 +392,20 @@ def pieces(body: bytes, row: np.ndarray) -> list[bytes]:
 def test_a_branch_has_no_trace_of_those_who_left(kind, tmp_path):
     store = opened(kind, tmp_path / "log")
     written = busy(store)
-    leavers = sorted({key for _, key in written})[:3]
-    branch = store.branch(tmp_path / "branch", 5, keys_of(*leavers))
+    forgotten = sorted({key for _, key in written})[:3]
+    branch = store.branch(tmp_path / "branch", 5, keys_of(*forgotten))
     add_again = Entries.of(keys_of(1), [b"x"])
     branch.append(6, add_again, np.ones((1, 64), np.float32))
     for state in ("open", "closed"):
         held = on_disk(tmp_path / "branch")
         for (round_, key), each in written.items():
-            if key in leavers or round_ == 6:
+            if key in forgotten or round_ == 6:
                 assert not any(piece in held for piece in pieces(*each)), state
-        for key in leavers:
+        for key in forgotten:
             assert int(key).to_bytes(8, "little") not in held
             assert b"%016x" % key not in held
         branch.close()
-    assert pieces(*written[5, next(key for r, key in written if r == 5 and key not in leavers)])[0] in held
+    assert pieces(*written[5, next(key for r, key in written if r == 5 and key not in forgotten)])[0] in held
     store.close()
 
 
@@ -416,7 +416,7 @@ def test_what_is_dropped_or_rolled_back_is_not_on_disk(kind, tmp_path):
     store.drop(2, keys_of(*dropped))
     store.roll_back(4)
     settled = [key for round_, key in written if round_ == 4][:5]
-    store.set_exact(Exact(keys_of(*settled), np.full(5, 4), np.zeros((5, 64), np.float32)))
+    store.set_private_state(PrivateState(keys_of(*settled), np.full(5, 4), np.zeros((5, 64), np.float32)))
     held = on_disk(tmp_path)
     for (round_, key), (body, row) in written.items():
         gone = round_ > 4 or (round_ == 2 and key in dropped)

@@ -9,10 +9,11 @@ import pytest
 
 import fedforget as ff
 from fedforget.device.log.codec import PARTS
-from fedforget.device.log.settings import ENCODINGS
 from fedforget.device.log.stats import PLACES, LogStats, PaperLog, log_stats
 from fedforget.errors import RunError
 from fedforget.models import MODELS
+from fedforget.protocol.encoding import ENCODINGS
+from tests.samplers import make_sampler
 
 PAPER = ff.Log("float32", "importance", 0.5)
 
@@ -20,7 +21,7 @@ PAPER = ff.Log("float32", "importance", 0.5)
 def trained(board: ff.Interactions, log: ff.Log, model: str = "ncf", path: Path | None = None) -> ff.Federation:
     """Two rounds of a third of the board's users, so that some took part twice and some never."""
     fed = ff.Federation(
-        board, MODELS[model](dim=8), path=path, log=log, protocol=ff.Protocol(fraction=1 / 3),
+        board, MODELS.build(model, dim=8), path=path, log=log, server=ff.ServerConfig(fraction=1 / 3),
         training=ff.LocalTraining(epochs=1), compute=ff.Compute(workers=1),
     )  # fmt: skip
     return fed.fit(rounds=2)
@@ -41,7 +42,7 @@ def in_heads(fed: ff.Federation) -> tuple[np.ndarray, np.ndarray]:
     return entries, sizes
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", list(ENCODINGS))
 @pytest.mark.parametrize("selection", ["importance", "all"])
 def test_the_parts_add_up_to_what_the_store_holds(board: ff.Interactions, encoding: str, selection: str) -> None:
     fed = trained(board, ff.Log(encoding, selection))
@@ -72,7 +73,7 @@ def test_each_part_has_the_size_that_its_format_says(board: ff.Interactions) -> 
     of_user = order[np.searchsorted(logged.keys, fed.train.user_keys[once], sorter=order)]
     n_rows = np.diff(logged.row_ptr)[of_user]
     kept = np.array([logged.kept[logged.row_ptr[c] : logged.row_ptr[c + 1]].sum() for c in of_user])
-    np.testing.assert_array_equal(stats.of("walk")[once], np.diff(logged.walk_ptr)[of_user])
+    np.testing.assert_array_equal(stats.of("negatives")[once], np.diff(logged.bit_ptr)[of_user])
     np.testing.assert_array_equal(stats.of("kept")[once], (n_rows + 7) // 8)
     np.testing.assert_array_equal(stats.of("rows")[once], kept * 8 * 4)
     np.testing.assert_array_equal(stats.of("dense")[once], fed.model.dense_layout.size * 4)
@@ -112,8 +113,8 @@ def test_a_log_with_strangers_in_it_is_refused(board: ff.Interactions) -> None:
 @pytest.mark.parametrize(("model", "rows"), [("ncf", 900), ("lightgcn", 450)])
 def test_the_formula_gives_the_figures_of_the_paper(model: str, rows: int) -> None:
     """Steam-200k: 200 rounds of 10% of the users, α = β = 0.5, about 30 items a user."""
-    built = MODELS[model]()
-    paper = PaperLog.of(built, ff.Sampler(beta=0.5), np.array([30]), np.array([20]))
+    built = MODELS.build(model)
+    paper = PaperLog.of(built, make_sampler(beta=0.5), np.array([30]), np.array([20]))
     assert paper.rows.tolist() == [rows * built.dim * 4]
     assert paper.with_dense.tolist() == [rows * built.dim * 4 + 20 * built.dense_layout.size * 4]
 
@@ -122,6 +123,6 @@ def test_the_formula_is_what_the_papers_log_takes() -> None:
     """Where there are items enough: where negatives repeat, an update has fewer rows than the formula counts."""
     fed = trained(ff.synthetic(users=60, items=500, mean_items=20), PAPER)
     stats = stats_of(fed)
-    paper = PaperLog.of(fed.model, fed.settings.sampler, fed.train.counts, stats.entries)
+    paper = PaperLog.of(fed.model, fed.config.sampler, fed.train.counts, stats.entries)
     assert stats.of("rows").mean() == pytest.approx(paper.rows.mean(), rel=0.05)
     assert (stats.of("rows") + stats.of("dense")).mean() == pytest.approx(paper.with_dense.mean(), rel=0.01)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedforget as ff
-from fedforget.device.log import Entries, Log, MemoryStore, PackedStore
-from fedforget.device.log.device_log import FULL, NO_ENTRY, DeviceLog
-from fedforget.device.log.settings import POLICIES
+from fedforget.device.log import Entries, MemoryStore, PackedStore
+from fedforget.device.log.device_log import DeviceLog
 from fedforget.errors import RunWarning
-from fedforget.replay import Replay
+from fedforget.protocol import reasons
+from fedforget.protocol.log import POLICIES, Log
+from fedforget.protocol.tasks import Replay
 from tests.device.made_logs import PRIVATE, codec_of
 
 
@@ -135,24 +136,24 @@ class TestReplay:
         said = {}
         for when_full in POLICIES:
             plain = self.trained(data, Log())
-            size = max(size for _, _, sizes in plain._run.current.log.store.heads() for size in sizes.tolist())
+            size = max(size for _, _, sizes in plain._run.current.logs.store.heads() for size in sizes.tolist())
             fed = self.trained(data, Log(quota=2 * size, when_full=when_full))
             said[when_full] = [self.reasons(fed, round_) for round_ in (1, 4)]
         assert said == {
-            "oldest": [Counter({NO_ENTRY: 12}), Counter()],
-            "stop": [Counter(), Counter({FULL: 12})],
+            "oldest": [Counter({reasons.NO_ENTRY: 12}), Counter()],
+            "stop": [Counter(), Counter({reasons.LOG_FULL: 12})],
         }
 
     def trained(self, data: ff.Interactions, log: Log) -> ff.Federation:
         fed = ff.Federation(
-            data, ff.MF(dim=4), log=log, training=ff.LocalTraining(epochs=1), protocol=ff.Protocol(fraction=1.0)
+            data, ff.MF(dim=4), log=log, training=ff.LocalTraining(epochs=1), server=ff.ServerConfig(fraction=1.0)
         )
         return fed.fit(rounds=5)
 
     def reasons(self, fed: ff.Federation, round_: int) -> Counter[str]:
         """Why devices cannot go through a round again."""
         users = fed.train.user_ids.tolist()
-        previous = fed._run.current.log
+        previous = fed._run.current.logs
         devices = fed.devices.branch(previous.branch(None, 0, np.empty(0, np.uint64)), 0, [])
         public = fed.history.snapshot(round_ - 1)
         answers = devices.replay({round_: users}, public, Replay(1, "logged"))[round_]
@@ -172,12 +173,12 @@ class TestReplay:
         assert copy.rounds == fed.rounds == 5
         for user in data.user_ids.tolist():
             np.testing.assert_array_equal(copy.devices.private(user), fed.devices.private(user))
-        assert self.reasons(copy, 5) == Counter({FULL: 12})
+        assert self.reasons(copy, 5) == Counter({reasons.LOG_FULL: 12})
 
     def test_private_parameters_come_from_the_last_entry_that_had_room(self):
         fed = self.trained(ff.synthetic(users=12, items=40, mean_items=8, seed=1), Log(quota=60, when_full="stop"))
-        log, keys = fed._run.current.log, fed.train.user_keys
-        initial = fed.model.init_private(keys, fed.settings.seed)
+        log, keys = fed._run.current.logs, fed.train.user_keys
+        initial = fed.model.init_private(keys, fed.config.seed)
         with pytest.warns(RunWarning, match="no room"):
             found = log.private(3, keys, initial)
         for place, key in enumerate(keys.tolist()):

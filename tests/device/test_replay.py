@@ -7,25 +7,25 @@ import pytest
 
 import fedforget as ff
 from fedforget.device.devices import Devices
-from fedforget.models import Public
-from fedforget.randomness import UserId
-from fedforget.replay import Replay
-from fedforget.updates import Updates
+from fedforget.models import GlobalParameters
+from fedforget.protocol.tasks import Replay
+from fedforget.protocol.updates import Updates
+from fedforget.runtime.randomness import UserId
 from tests.small_federations import trained
 
 ROUND = 3
 NCF = ff.NCF(dim=8, hidden=(16, 8, 4))
 
 
-Past = tuple[Devices, Public, list[UserId], ff.Federation]
+Past = tuple[Devices, GlobalParameters, list[UserId], ff.Federation]
 
 
 def branched(model: ff.Recommender) -> Past:
     """Devices on a new trajectory that branches off just before a round, and that round's users but one."""
     fed = trained(rounds=4, model=model, log=ff.Log("float32", "all"))
-    leaver, *users = fed.cohort(ROUND)
-    keys = fed.train.only([leaver]).user_keys
-    devices = fed.devices.branch(fed.devices.log.branch(None, ROUND - 1, keys), ROUND - 1, [leaver])
+    forgotten, *users = fed.cohort(ROUND)
+    keys = fed.train.only([forgotten]).user_keys
+    devices = fed.devices.branch(fed.devices.log.branch(None, ROUND - 1, keys), ROUND - 1, [forgotten])
     return devices, fed.history.snapshot(ROUND - 1), users, fed
 
 
@@ -49,7 +49,7 @@ def dense_lengths(dense: np.ndarray) -> np.ndarray:
 
 
 def test_rows_get_their_old_lengths_and_other_tensors_stay_as_trained(past) -> None:
-    fresh, _ = replayed(past, Replay(1, "logged", parts=None))
+    fresh, _ = replayed(past, Replay(1, "logged", parts="none"))
     found, _ = replayed(past, Replay(1, "logged", parts="rows"))
     _, logged, _ = past[-1].devices.log.read(ROUND, past[0].interactions.only(past[2]).user_keys)
     np.testing.assert_array_equal(found.dense, fresh.dense)
@@ -81,21 +81,21 @@ def test_the_new_log_has_the_lengths_of_what_was_sent(past, parts: str) -> None:
     np.testing.assert_allclose(logged.dense_lengths, dense_lengths(updates.dense), rtol=1e-4)
 
 
-def test_the_private_update_is_stretched_and_nothing_else_is(past) -> None:
+def test_the_private_update_is_scaled_and_nothing_else_is(past) -> None:
     plain, moved = replayed(past, Replay(1, "logged"))
-    stretched, moved_further = replayed(past, Replay(1, "logged", stretch=3.0))
+    scaled, moved_further = replayed(past, Replay(1, "logged", private_scale=3.0))
     assert np.abs(moved).max() > 1e-3
     np.testing.assert_allclose(moved_further, 3 * moved, rtol=1e-3, atol=1e-6)
-    np.testing.assert_array_equal(plain.rows, stretched.rows)
-    np.testing.assert_array_equal(plain.dense, stretched.dense)
-    _, moved_again = replayed(past, Replay(1, "logged", stretch=3.0))
+    np.testing.assert_array_equal(plain.rows, scaled.rows)
+    np.testing.assert_array_equal(plain.dense, scaled.dense)
+    _, moved_again = replayed(past, Replay(1, "logged", private_scale=3.0))
     np.testing.assert_array_equal(moved_again, moved_further)
 
 
-def test_a_stretch_makes_up_for_the_epochs_left_out() -> None:
+def test_a_scale_makes_up_for_the_epochs_left_out() -> None:
     """Where Adam keeps its direction, all epochs go about as far as one epoch taken as often."""
     past = branched(ff.LightGCN(dim=8))
     _, whole = replayed(past, Replay(3, "logged"))
     _, short = replayed(past, Replay(1, "logged"))
-    _, stretched = replayed(past, Replay(1, "logged", stretch=3.0))
-    assert np.linalg.norm(stretched - whole) < 0.5 * np.linalg.norm(short - whole)
+    _, scaled = replayed(past, Replay(1, "logged", private_scale=3.0))
+    assert np.linalg.norm(scaled - whole) < 0.5 * np.linalg.norm(short - whole)

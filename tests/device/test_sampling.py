@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedforget.device.sampling import (
-    FLAGS,
-    KINDS,
-    Sampler,
     candidate_pool,
     distance_scratch,
     mark_nearest,
     mark_pool,
     measure,
+    point_flags,
     survey,
 )
 from fedforget.errors import ConfigError
+from fedforget.protocol.sampler import SAMPLERS
+from tests.samplers import make_sampler
 
 PERCENTS = st.integers(1, 100).map(float) | st.sampled_from([0.5, 12.5, 99.5])
 
@@ -31,10 +31,11 @@ def pool_of(kind: str, R: float, items, user, own) -> list[int]:
     """The pool, after checking that the marks that draws go by are the same."""
     own = np.array(own, np.int32)
     points, distances = distance_scratch(1, items)
-    n_points = measure(FLAGS[kind], items, *survey(items), user[None], np.array([0, own.size]), own, points, distances)
+    sampler, own_ptr = make_sampler(kind, R), np.array([0, own.size])
+    n_points = measure(point_flags(sampler), items, *survey(items), user[None], own_ptr, own, points, distances)
     marked = np.full(items.shape[0], 7, np.uint8)
     mark_pool(float(R), distances[:n_points], own, marked)
-    pool = candidate_pool(Sampler(kind, R), items, user, own)
+    pool = candidate_pool(sampler, items, user, own)
     assert pool.dtype == np.int32
     assert sorted(set(marked.tolist()) - {0, 1}) == []
     assert np.flatnonzero(marked).tolist() == pool.tolist()
@@ -94,7 +95,7 @@ def test_a_survey_turns_a_table_of_any_size_and_measures_its_rows(n_items, dim, 
 
 
 # A mean over 1, 2, 4, ... grid points is exact in float32, so that ties are ties in both computations.
-@given(st.sampled_from(KINDS), PERCENTS, neighbourhoods([1, 2, 4, 8, 16]))
+@given(st.sampled_from(list(SAMPLERS)), PERCENTS, neighbourhoods([1, 2, 4, 8, 16]))
 def test_the_pool_is_that_of_the_definition_ties_included(kind, R, neighbourhood):
     assert pool_of(kind, R, *neighbourhood) == brute_force_pool(kind, R, *neighbourhood)
 
@@ -128,7 +129,7 @@ def test_a_share_that_is_a_whole_number_of_items_is_not_rounded_up(R, free, expe
     assert pool_of("user", R, items, items[0], [free]) == list(range(expected))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(SAMPLERS))
 def test_a_user_who_touched_everything_has_no_candidates_and_one_who_missed_one_has_that(kind):
     items = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     assert pool_of(kind, 25, items, items[0], range(6)) == []
@@ -136,16 +137,16 @@ def test_a_user_who_touched_everything_has_no_candidates_and_one_who_missed_one_
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("R", 0), ("R", 101), ("R", float("nan")), ("beta", 0), ("beta", 1.1), ("kind", "mixd")]
+    ("setting", "value"), [("R", 0), ("R", 101), ("R", float("nan")), ("beta", 0), ("beta", 1.1), ("name", "mixd")]
 )
 def test_a_sampler_refuses_settings_that_make_no_sense(setting, value):
     with pytest.raises(ConfigError, match=str(value)):
-        Sampler(**{setting: value})
+        make_sampler(**{setting: value})
 
 
 @given(st.integers(1, 9), st.floats(0.001, 1), st.integers(1, 5000))
 def test_the_number_of_negatives_is_n_beta_positives_rounded_and_at_least_one(n, beta, positives):
-    count = Sampler(beta=beta).count(n, positives)
+    count = make_sampler(beta=beta).count(n, positives)
     assert count >= 1
     assert count == 1 or abs(count - n * beta * positives) <= 0.5 + 1e-9
     assert type(count) is int
@@ -153,9 +154,9 @@ def test_the_number_of_negatives_is_n_beta_positives_rounded_and_at_least_one(n,
 
 @given(st.integers(1, 9), st.floats(0.001, 1), st.lists(st.integers(0, 5000)))
 def test_many_counts_at_once_are_the_counts_one_by_one(n, beta, positives):
-    counts = Sampler(beta=beta).count(n, np.array(positives, np.int64))
+    counts = make_sampler(beta=beta).count(n, np.array(positives, np.int64))
     assert counts.dtype == np.int64
-    assert counts.tolist() == [Sampler(beta=beta).count(n, each) for each in positives]
+    assert counts.tolist() == [make_sampler(beta=beta).count(n, each) for each in positives]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

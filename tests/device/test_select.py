@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedforget.device.log.select import select
-from fedforget.device.log.settings import Log
+from fedforget.device.log.row_selection import select
+from fedforget.protocol.log import Log
 
 COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=5)
 ALPHAS = st.floats(0.01, 1.0)

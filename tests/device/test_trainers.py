@@ -13,11 +13,12 @@ from fedforget.device.compiled_trainer import CompiledTrainer
 from fedforget.device.objective import objective
 from fedforget.device.plain_trainer import PlainTrainer
 from fedforget.device.plan import Plan, draw_plan
-from fedforget.device.sampling import KINDS
 from fedforget.device.stacked_trainer import StackedTrainer
-from fedforget.device.training import LocalTraining
-from fedforget.models.parameters import Array, Public
-from fedforget.workers import Workers
+from fedforget.models.parameters import Array, GlobalParameters
+from fedforget.protocol.sampler import SAMPLERS
+from fedforget.protocol.training import LocalTraining
+from fedforget.runtime.workers import Workers
+from tests.samplers import make_sampler
 
 MODELS = [
     ff.MF(dim=8),
@@ -34,7 +35,7 @@ def name(model: ff.Recommender) -> str:
     return f"{model.name}-{model.loss}"
 
 
-def cohort(model: ff.Recommender, n: int = 9) -> tuple[Plan, Public, Array]:
+def cohort(model: ff.Recommender, n: int = 9) -> tuple[Plan, GlobalParameters, Array]:
     """Users with very different numbers of items, so that some finish long before others."""
     data = ff.synthetic(users=40, items=120, mean_items=18, seed=3)
     places = np.argsort(data.counts)[:: -(-40 // n)].copy()
@@ -42,7 +43,7 @@ def cohort(model: ff.Recommender, n: int = 9) -> tuple[Plan, Public, Array]:
     private = model.init_private(data.user_keys, seed=5)[places]
     ptr, own = data.rows(places)
     plan = draw_plan(
-        ff.Sampler(), negatives=model.negatives, pairwise=model.loss == "bpr", items=public.items, users=private,
+        make_sampler(), negatives=model.negatives, pairwise=model.loss == "bpr", items=public.items, users=private,
         own_ptr=ptr, own_items=own, user_keys=data.user_keys[places], seed=5, rounds=2, workers=Workers(1),
     )  # fmt: skip
     return plan, public, private
@@ -99,14 +100,14 @@ def test_one_step_of_the_kernel_follows_the_gradient_of_finite_differences(model
 
 
 @pytest.mark.parametrize("model", BCE, ids=name)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(SAMPLERS))
 def test_several_rounds_equal_the_plain_loop_with_every_sampler(model: ff.Recommender, kind: str) -> None:
     data = ff.synthetic(users=30, items=80, mean_items=15, seed=1)
     settings = {
         "seed": 4,
-        "sampler": ff.Sampler(kind, R=30),
+        "sampler": make_sampler(kind, R=30),
         "training": LocalTraining(epochs=3, batch=16),
-        "protocol": ff.Protocol(fraction=0.3),
+        "server": ff.ServerConfig(fraction=0.3),
     }
     results = []
     for trainer in ("plain", "auto", "stacked"):

@@ -15,7 +15,7 @@ from fedforget.errors import ConfigError, DataError, FedForgetError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.evaluation.candidates import draw_candidates
 from fedforget.evaluation.ranking import full_metrics, sampled_metrics
-from fedforget.workers import Workers
+from fedforget.runtime.workers import Workers
 
 ONE, TWO = Workers(1), Workers(2)
 

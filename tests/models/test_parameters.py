@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedforget.models import NCF, Layout, Public
+from fedforget.models import NCF, GlobalParameters, Layout
 from fedforget.server.state import ServerState
 
 SHAPES = st.dictionaries(
@@ -22,12 +22,12 @@ SHAPES = st.dictionaries(
 
 
 @st.composite
-def publics(draw) -> Public:
-    """Public parameters made of any bits at all: NaN of every kind, infinities, both zeros, denormals."""
+def publics(draw) -> GlobalParameters:
+    """Parameters made of any bits at all: NaN of every kind, infinities, both zeros, denormals."""
     layout = Layout(draw(SHAPES))
     shapes = draw(st.tuples(st.integers(0, 5), st.integers(1, 4))), (layout.size,)
     items, dense = (draw(arrays.arrays(np.uint32, shape)).view(np.float32) for shape in shapes)
-    return Public(items, dense, layout)
+    return GlobalParameters(items, dense, layout)
 
 
 @given(SHAPES)
@@ -95,14 +95,14 @@ def test_a_copy_is_independent_and_names_are_views():
 
 
 def test_whole_numbers_in_a_file_do_not_pass_for_the_floats_with_the_same_bits(tmp_path):
-    public = Public(np.ones((2, 3), np.float32), np.zeros(0, np.float32), Layout({}))
+    public = GlobalParameters(np.ones((2, 3), np.float32), np.zeros(0, np.float32), Layout({}))
     path = tmp_path / "public.safetensors"
     path.write_bytes(ServerState(public).to_bytes().replace(b'"F32"', b'"I32"'))
     assert ServerState.from_file(path, public.layout).public.digest != public.digest
 
 
 def test_a_file_without_one_of_the_tensors_is_refused(tmp_path):
-    public = Public(np.ones((2, 3), np.float32), np.zeros(2, np.float32), Layout({"a": (2,)}))
+    public = GlobalParameters(np.ones((2, 3), np.float32), np.zeros(2, np.float32), Layout({"a": (2,)}))
     path = tmp_path / "public.safetensors"
     path.write_bytes(ServerState(public).to_bytes())
     with pytest.raises(KeyError, match="b"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedforget.device.objective import objective
 from fedforget.errors import ConfigError
-from fedforget.models import IALS, MF, MODELS, NCF, LightGCN, LocalModel, Recommender, build_model
+from fedforget.models import IALS, MF, MODELS, NCF, LightGCN, LocalModel, Recommender
 
 CLIENTS, ROWS = 3, 7
 TRAINED = [MF(dim=4), LightGCN(dim=4), NCF(dim=4, hidden=(6, 5, 3))]
@@ -42,7 +42,7 @@ def local_model(model: Recommender, seed: int = 0) -> LocalModel:
 
 
 def test_the_suite_covers_every_built_in_model():
-    assert {type(model) for model in SMALL} == set(MODELS.values())
+    assert {type(model) for model in SMALL} == {MODELS.find(name) for name in MODELS}
 
 
 @every_model
@@ -168,7 +168,7 @@ def test_settings_round_trip_through_the_name(model):
     changed = replace(model, dim=3, init_std=0.25, negatives=7, loss="bpr")
     for original in (model, changed, type(model)()):
         settings = original.settings()
-        assert build_model(**settings) == original
+        assert MODELS.build(settings) == original
         assert all(isinstance(value, int | float | str | list) for value in settings.values())
 
 
@@ -191,9 +191,9 @@ def test_a_perceptron_has_three_layers_of_some_size(hidden):
 
 def test_an_unknown_model_or_setting_is_named_and_the_closest_one_suggested():
     with pytest.raises(ConfigError, match=r"'lightgnc'(.|\n)*mean 'lightgcn'"):
-        build_model("lightgnc")
+        MODELS.build("lightgnc")
     with pytest.raises(ConfigError, match=r"'mf'(.|\n)*depth"):
-        build_model("mf", depth=3)
+        MODELS.build("mf", depth=3)
 
 
 def test_private_tensors_must_start_with_the_user_vector():
@@ -335,7 +335,7 @@ def test_ials_regularises_in_proportion_to_what_chance_gives(users, items, stren
 def test_ials_keeps_nothing_private_and_refuses_what_it_has_no_use_for():
     model = IALS(dim=4)
     assert model.init_private(np.arange(5, dtype=np.uint64), seed=0).shape == (5, 0)
-    assert build_model(**model.settings()) == model
+    assert MODELS.build(model.settings()) == model
     for setting, value in (("negatives", 1), ("loss", "bce"), ("alpha", 0.0), ("reg", float("nan")), ("dim", 0)):
         with pytest.raises(ConfigError, match=f"{setting}.*{value}"):
             replace(model, **{setting: value})

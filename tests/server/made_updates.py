@@ -7,15 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from fedforget.models import MF, Layout, Public
-from fedforget.server.rounds import Aggregator, Protocol
-from fedforget.updates import Updates
+from fedforget.models import MF, GlobalParameters, Layout
+from fedforget.protocol.training import LocalTraining
+from fedforget.protocol.updates import Updates
+from fedforget.server.rounds import Aggregator
+from fedforget.server.run_config import RunConfig
+from fedforget.server.server_config import ServerConfig
 
 N_ITEMS, DIM, DENSE = 6, 2, 3
 
 
-def public_part(fill: float = 0.0) -> Public:
-    return Public(
+def public_part(fill: float = 0.0) -> GlobalParameters:
+    return GlobalParameters(
         np.full((N_ITEMS, DIM), fill, np.float32), np.full(DENSE, fill, np.float32), Layout({"mlp": (DENSE,)})
     )
 
@@ -27,8 +30,13 @@ class Made(MF):
         return {"mlp": (DENSE,)}
 
 
-def aggregator(protocol: Protocol | None = None, users: int = 4) -> Aggregator:
-    return Aggregator(protocol or Protocol(), Made(dim=DIM), users)
+def aggregator(server: ServerConfig | None = None, users: int = 4) -> Aggregator:
+    return Aggregator(server or ServerConfig(), Made(dim=DIM), users)
+
+
+def config_of(server: ServerConfig, epochs: int, seed: int) -> RunConfig:
+    """The configuration of a run with ``Made``."""
+    return RunConfig(model=Made(dim=DIM), training=LocalTraining(epochs=epochs), server=server, seed=seed)
 
 
 def updates_of(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedforget.replay import Factors
+from fedforget.protocol.factors import Factors
 from fedforget.server.factors import FactorsFolder
 
 numbers = arrays.arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedforget.errors import RunError
-from fedforget.models import Layout, Public
+from fedforget.models import GlobalParameters, Layout
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.state import ServerState
 
@@ -24,9 +24,9 @@ def state_after(round_: int) -> ServerState:
     return ServerState(public, {"steps": np.array([round_], np.float32), "first.items": public.items * 2})
 
 
-def public_after(round_: int) -> Public:
+def public_after(round_: int) -> GlobalParameters:
     rng = np.random.default_rng(round_)
-    return Public(rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32), LAYOUT)
+    return GlobalParameters(rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32), LAYOUT)
 
 
 def record_of(round_: int) -> RoundRecord:
@@ -128,7 +128,7 @@ def test_thinning_keeps_the_latest_the_first_and_the_multiples(folder):
 
 def test_forgetting_drops_the_rounds_after_one_and_they_can_be_made_anew(history, folder):
     commit(history, 0, 1, 2, 3)
-    history.forget_after(1)
+    history.drop_after(1)
     assert history.last_round == 1
     assert history.usable_rounds() == [1, 0]
     for ask in (history.record, history.snapshot):
@@ -147,7 +147,7 @@ def test_forgetting_drops_the_rounds_after_one_and_they_can_be_made_anew(history
 
 def test_forgetting_after_the_last_round_forgets_nothing(history):
     commit(history, 0, 1)
-    history.forget_after(1)
+    history.drop_after(1)
     assert history.usable_rounds() == [1, 0]
     assert history.record(1).failures == record_of(1).failures
 

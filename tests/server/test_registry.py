@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedforget.errors import ConfigError
-from fedforget.pseudonym import pseudonym
+from fedforget.protocol.pseudonym import pseudonym
 from fedforget.server.registry import Registry, WipeOrder, bare_key
 
 PHONE = "ecdsa-sha2-nistp384 AAAAphone"
@@ -128,7 +128,7 @@ def test_a_long_key_is_shown_in_short(registry):
 
 def test_a_node_that_gets_a_new_number_keeps_its_users_and_its_orders(registry):
     registry.register(PHONE, 101, ["ann", "bob"])
-    registry.let_go(["bob"], "r")
+    registry.remove_users(["bob"], "r")
     registry.register(PHONE, 207, [])
     assert registry.by_node() == {207: ["ann"]}
     assert [order.node for order in registry.wipe_orders()] == [207]
@@ -144,7 +144,7 @@ def test_a_number_that_went_to_another_key_no_longer_leads_to_the_first(registry
 @pytest.mark.parametrize("node", [1, 2**63, 2**64 - 1])
 def test_numbers_of_nodes_have_64_bits(registry, node):
     registry.register(PHONE, node, ["ann", "bob"])
-    registry.let_go(["bob"], "r")
+    registry.remove_users(["bob"], "r")
     assert registry.by_node() == {node: ["ann"]}
     assert registry.nodes_of(["ann"]) == {"ann": node}
     assert [order.node for order in registry.wipe_orders()] == [node]
@@ -193,7 +193,7 @@ def test_order_numbers_grow_after_an_old_copy_was_put_back(tmp_path):
 
 def test_a_user_who_leaves_is_an_order_that_a_device_with_that_user_recognises(registry):
     registry.register(PHONE, 101, ["ann", "bob"])
-    registry.let_go(["ann"], "request-1")
+    registry.remove_users(["ann"], "request-1")
     (order,) = registry.wipe_orders()
     assert (order.node, order.request) == (101, "request-1")
     assert meant(order, ["bob", "ann", "eve"]) == ["ann"]
@@ -202,7 +202,7 @@ def test_a_user_who_leaves_is_an_order_that_a_device_with_that_user_recognises(r
 
 def test_every_order_has_a_salt_of_its_own(registry):
     registry.register(PHONE, 101, NAMES[:20])
-    registry.let_go(NAMES[:20], "r")
+    registry.remove_users(NAMES[:20], "r")
     orders = registry.wipe_orders()
     assert len({order.salt for order in orders}) == len({order.pseudonym for order in orders}) == 20
     assert sorted(user for order in orders for user in meant(order, NAMES)) == NAMES[:20]
@@ -210,23 +210,23 @@ def test_every_order_has_a_salt_of_its_own(registry):
 
 @pytest.mark.parametrize("count", [1, 150, 399])
 def test_no_file_holds_the_id_of_someone_who_left_while_it_is_open_or_after(tmp_path, count):
-    leavers, stayers = NAMES[:count], NAMES[count:]
+    forgotten, remaining = NAMES[:count], NAMES[count:]
     with closing(Registry(tmp_path)) as registry:
         for start in range(0, len(NAMES), 40):
             registry.register(f"{PHONE}{start}", start, NAMES[start : start + 40])
-        assert in_files(tmp_path, leavers[0])
-        registry.let_go(leavers, "r")
-        assert [user for user in leavers if in_files(tmp_path, user)] == []
-        assert set(registry.users()) == set(stayers)
-    assert [user for user in leavers if in_files(tmp_path, user)] == []
-    assert all(in_files(tmp_path, user) for user in stayers)
+        assert in_files(tmp_path, forgotten[0])
+        registry.remove_users(forgotten, "r")
+        assert [user for user in forgotten if in_files(tmp_path, user)] == []
+        assert set(registry.users()) == set(remaining)
+    assert [user for user in forgotten if in_files(tmp_path, user)] == []
+    assert all(in_files(tmp_path, user) for user in remaining)
 
 
 def test_letting_go_twice_or_of_a_stranger_is_harmless(registry):
     registry.register(PHONE, 101, ["ann", "bob"])
-    registry.let_go(["ann"], "first")
+    registry.remove_users(["ann"], "first")
     once = registry.wipe_orders()
-    registry.let_go(["ann", "ann", "nobody"], "second")
+    registry.remove_users(["ann", "ann", "nobody"], "second")
     assert registry.wipe_orders() == once
     assert registry.users() == ["bob"]
 
@@ -234,7 +234,7 @@ def test_letting_go_twice_or_of_a_stranger_is_harmless(registry):
 def test_a_confirmed_order_is_gone_and_the_others_wait(registry):
     registry.register(PHONE, 101, ["ann", "bob"])
     registry.register(TABLET, 102, ["cid"])
-    registry.let_go(["ann", "bob"], "r")
+    registry.remove_users(["ann", "bob"], "r")
     anns, bobs = sorted(registry.wipe_orders(), key=lambda order: meant(order, ["ann", "bob"]))
     registry.confirm([anns])
     registry.confirm([anns])
@@ -245,7 +245,7 @@ def test_a_node_is_forgotten_with_its_last_order_if_it_has_no_users(tmp_path):
     with closing(Registry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann"])
         registry.register(TABLET, 102, ["bob", "cid"])
-        registry.let_go(["ann", "bob"], "r")
+        registry.remove_users(["ann", "bob"], "r")
         assert in_files(tmp_path, "AAAAphone")
         registry.confirm(registry.wipe_orders())
         assert registry.wipe_orders() == []
@@ -257,8 +257,8 @@ def test_a_node_is_forgotten_with_its_last_order_if_it_has_no_users(tmp_path):
 def test_of_a_confirmed_order_only_the_number_of_its_request_stays(tmp_path):
     with closing(Registry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann", "bob", "cid"])
-        registry.let_go(["ann", "bob"], "request-1")
-        registry.let_go(["cid"], "request-2")
+        registry.remove_users(["ann", "bob"], "request-1")
+        registry.remove_users(["cid"], "request-2")
         done = [order for order in registry.wipe_orders() if meant(order, ["ann"])]
         assert registry.wiped() == {"request-1": 0, "request-2": 0}
         registry.confirm(done)
@@ -272,7 +272,7 @@ def test_of_a_confirmed_order_only_the_number_of_its_request_stays(tmp_path):
 
 def test_a_user_may_join_anew_only_once_its_device_has_wiped_what_it_had(registry):
     registry.register(PHONE, 101, ["ann", "bob"])
-    registry.let_go(["ann"], "r")
+    registry.remove_users(["ann"], "r")
     assert registry.leaving(["bob", "ann", "eve"]) == ["ann"]
     for key in (PHONE, TABLET):
         with pytest.raises(ConfigError, match=r"User 'ann' was forgotten(.|\n)*before the user joins anew"):
@@ -286,7 +286,7 @@ def test_a_user_may_join_anew_only_once_its_device_has_wiped_what_it_had(registr
 
 def test_a_node_with_an_order_that_waits_is_not_forgotten(registry):
     registry.register(PHONE, 101, ["ann"])
-    registry.let_go(["ann"], "r")
+    registry.remove_users(["ann"], "r")
     registry.confirm([])
     assert [order.node for order in registry.wipe_orders()] == [101]
 
@@ -295,7 +295,7 @@ def test_all_of_it_survives_reopening(tmp_path):
     with closing(Registry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann", "bob"])
         registry.register(TABLET, 102, ["7", "8"])
-        registry.let_go(["bob", "8"], "r")
+        registry.remove_users(["bob", "8"], "r")
         before = registry.by_node(), sorted(registry.wipe_orders(), key=str), registry.next_number()
     with closing(Registry(tmp_path)) as registry:
         assert (registry.by_node(), sorted(registry.wipe_orders(), key=str)) == before[:2]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedforget import randomness
 from fedforget.errors import ConfigError
+from fedforget.runtime import randomness
 from fedforget.server.roster import Roster
 
 USERS = [f"user {number}" for number in range(40)]
@@ -60,10 +60,10 @@ def test_the_winners_are_those_with_the_lowest_lots_however_few_or_many():
 
 
 @given(st.sets(st.sampled_from(USERS), min_size=1), st.integers(1, 1000))
-def test_removing_users_never_changes_the_order_of_the_others(stayers, round_):
+def test_removing_users_never_changes_the_order_of_the_others(remaining, round_):
     order = lot_order(Roster(USERS), round_)
-    left = [user for user in USERS if user in stayers]
-    assert lot_order(Roster(left), round_) == [user for user in order if user in stayers]
+    left = [user for user in USERS if user in remaining]
+    assert lot_order(Roster(left), round_) == [user for user in order if user in remaining]
 
 
 def test_the_order_of_the_list_does_not_matter():

@@ -1,16 +1,14 @@
-"""``fedforget bench``: measurements of speed, of accuracy, of forgetting and of memory."""
+"""``fedforget bench``: benchmarks of speed, accuracy, unlearning and memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from fedforget.benchmarks import memory as memory_bench
-from fedforget.benchmarks.engine import bench_engine
-from fedforget.benchmarks.unlearn import bench_unlearn
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.bench_accuracy import accuracy
@@ -20,27 +18,30 @@ from fedforget.cli.models import named_models
 from fedforget.cli.recovery import recovery_table
 from fedforget.data import load
 from fedforget.errors import ConfigError
+from fedforget.experiments.benchmark_engine import bench_engine, bench_memory
 from fedforget.experiments.plots import in_bytes
-from fedforget.experiments.ways import WAYS, chosen_ways
+from fedforget.experiments.recovery import RecoverySettings, bench_unlearn
+from fedforget.experiments.variants import VARIANTS, select_variants
 from fedforget.models import MODELS
 
 QUICK_ROUNDS = 20
+Data = Annotated[str, typer.Option(help="Data set, by name or file.")]
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed, as ratios in one run; accuracy; forgetting; and memory.")
+app = typer.Typer(no_args_is_help=True, help="Benchmarks of speed, accuracy, unlearning and memory.")
 app.command()(accuracy)
 
 
 @app.command()
 def engine(
-    models: Annotated[str, typer.Option(help="Which models, separated by commas.")] = ",".join(MODELS),
-    data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
-    preset: opt.Preset = "default",
-    skip_growth: Annotated[bool, typer.Option("--skip-growth", help="Leave out the growth with users.")] = False,
+    models: Annotated[str, typer.Option(help="Models, comma-separated.")] = ",".join(MODELS),
+    data: Data = "ml-100k",
+    preset: opt.BenchPreset = "default",
+    skip_growth: Annotated[bool, typer.Option("--skip-growth", help="Skip the growth with users.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time a federated round against the plain loop, against the machine, and as users grow."""
+    """Time a federated round: against a plain loop, against the machine's peak, and as users grow."""
     names = named_models(models)
     show.tell_if_compiling()
     result = bench_engine(
@@ -54,44 +55,44 @@ def engine(
     if as_json:
         show.print_json(result)
     else:
-        _show(result)
+        _show_engine(result)
 
 
 @app.command()
 def unlearn(
-    models: Annotated[
-        str | None, typer.Option(help="Which models, separated by commas; lightgcn,ncf,ials if not given.")
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of training; 200 if not given.")] = None,
-    malicious: Annotated[float, typer.Option(help="The share of malicious users.")] = 0.2,
-    gamma: Annotated[float, typer.Option(help="γmax, how strongly they push back.")] = 4.0,
-    preset: opt.Preset = "default",
-    seed: Annotated[int, typer.Option(help="Decides every random draw.")] = 0,
-    methods: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = ",".join(WAYS),
-    repeats: Annotated[int, typer.Option(help="Forget so often with each method; the median counts.")] = 1,
-    data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
+    models: Annotated[str | None, typer.Option(help="Models, comma-separated; default lightgcn,ncf,ials.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training; default 200.")] = None,
+    malicious: Annotated[float, typer.Option(help="Fraction of malicious users.")] = 0.2,
+    gamma: Annotated[float, typer.Option(help="γmax, the strength of the attack.")] = 4.0,
+    preset: opt.BenchPreset = "default",
+    seed: opt.BenchSeed = 0,
+    methods: Annotated[str, typer.Option(help="Methods, comma-separated.")] = ",".join(VARIANTS),
+    repeats: Annotated[int, typer.Option(help="Repetitions of each method; the median time counts.")] = 1,
+    data: Data = "ml-100k",
     quick: Annotated[
         bool, typer.Option("--quick", help=f"{QUICK_ROUNDS} rounds of lightgcn, unless others are given.")
     ] = False,
     work: Annotated[
-        Path | None,
-        typer.Option(help="Where logs are kept meanwhile, for ncf some 20 GB; else a temporary folder."),
+        Path | None, typer.Option(help="Folder for logs (about 20 GB for ncf); default a temporary folder.")
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
     names = named_models(models or ("lightgcn" if quick else "lightgcn,ncf,ials"))
-    ways = list(chosen_ways([name for name in methods.split(",") if name]))
+    variants = list(select_variants([name for name in methods.split(",") if name]))
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
+    settings = RecoverySettings(rounds, malicious, gamma, seed, preset)
     show.tell_if_compiling()
     result = bench_unlearn(
         load(data, folder=folder),
         names,
-        rounds=rounds, malicious=malicious, gamma=gamma, seed=seed, ways=ways, repeats=repeats, preset=preset,
+        settings,
+        variants=variants,
+        repeats=repeats,
         work=work,
         say=lambda line: show.notes.print(line, markup=False),
-    )  # fmt: skip
+    )
     if as_json:
         show.print_json(result)
         return
@@ -102,101 +103,97 @@ def unlearn(
 
 @app.command()
 def memory(
-    users: Annotated[int, typer.Option(help="Simulated users, a hundredth of them in a round.")] = memory_bench.USERS,
-    rounds: Annotated[int, typer.Option(help="Rounds, twice.")] = memory_bench.ROUNDS,
+    users: Annotated[int, typer.Option("--num-users", help="Number of simulated users; 1% in a round.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Rounds before and after the second measurement.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the memory of a simulation with many users and their logs on disk, in training and in forgetting."""
+    """Measure the memory of a simulation with many users and logs on disk."""
     if users < 1000 or rounds < 1:
-        raise ConfigError(f"users is {users}, rounds is {rounds}.", "Give at least 1000 users and 1 round.")
+        raise ConfigError(f"num-users is {users}, rounds is {rounds}.", "Give at least 1000 users and 1 round.")
     show.tell_if_compiling()
-    result = memory_bench.bench_memory(users, rounds)
+    result = bench_memory(users, rounds)
     if as_json:
         show.print_json(result)
         return
-    table = Table(title=f"Memory with {users:,} users, {result['cohort']:,} of them a round, logs on disk")
-    for name in ("after", "held", "without mapped files", "peak until then"):
-        table.add_column(name, justify="left" if name == "after" else "right")
+    title = f"Memory with {users:,} users, {result['cohort']:,} in a round, logs on disk"
+    table = _table(title, ["after", "resident", "without mapped files", "peak"])
     for point in result["points"]:
         table.add_row(point["after"], *(in_bytes(point[f"{kind}_bytes"]) for kind in ("resident", "allocated", "peak")))
     growth = result["allocated_by_later_rounds"] / rounds / 1e3
-    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes a user; each later round adds {growth:,.0f} kB"
+    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes per user; each later round adds {growth:,.0f} kB"
     show.out.print(table)
 
 
 @app.command()
 def flower(
-    models: Annotated[str, typer.Option(help="Which models, separated by commas.")] = "lightgcn,ncf",
-    data: Annotated[str, typer.Option(help="Which data.")] = "ml-100k",
-    devices: Annotated[int, typer.Option(help="How many nodes, with one user each.")] = 3,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of training; 5 if not given, 40 with --erasure.")] = None,
+    models: Annotated[str, typer.Option(help="Models, comma-separated.")] = "lightgcn,ncf",
+    data: Data = "ml-100k",
+    devices: Annotated[int, typer.Option(help="Number of nodes, with one user each.")] = 3,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training; default 5, or 40 with --erasure.")] = None,
     erasure: Annotated[
-        bool, typer.Option("--erasure", help="Time an erasure by FRU, condensed Retrain and Retrain; the first model.")
+        bool, typer.Option("--erasure", help="Time FRU, condensed Retrain and Retrain for the first model.")
     ] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a round on a real network of processes on this machine: seconds, and bytes for each device."""
+    """Measure a round on a network of processes on this machine: seconds, and bytes per device."""
     refuse_without_flower()
-    from fedforget.benchmarks.network import bench_erasure, bench_flower
+    from fedforget.experiments.benchmark_network import NetworkSettings, bench_erasure, bench_flower
 
     rounds = rounds if rounds is not None else 40 if erasure else 5
     if rounds < 2 or devices < 1:
         raise ConfigError(f"rounds is {rounds}, devices is {devices}.", "Give at least 2 rounds and 1 device.")
-    names = named_models(models)
+    names, settings = named_models(models), NetworkSettings(devices, rounds)
     show.tell_if_compiling()
     loaded, say = load(data, folder=folder), lambda line: show.notes.print(line, markup=False)
     if erasure:
-        _show_erasure(bench_erasure(loaded, names[0], devices=devices, rounds=rounds, say=say), as_json)
-        return
-    result = bench_flower(loaded, names, devices=devices, rounds=rounds, say=say)
+        result = bench_erasure(loaded, names[0], settings, say)
+        table = _erasure_table(result)
+    else:
+        result = bench_flower(loaded, names, settings, say)
+        table = _network_table(result, data)
     if as_json:
         show.print_json(result)
-        return
-    table = Table(title=f"A round on Flower, {devices} nodes of one user each, {data}", caption="bytes: a device")
+    else:
+        show.out.print(table)
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table(title=title)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place else "left")
+    return table
+
+
+def _network_table(result: Mapping[str, Any], data: str) -> Table:
     sizes = {"to a device": "down", "back": "up", "replay, back": "replay_up", "with stored": "replay_stored_up"}
     times = {"first round": "first_round_seconds", "round": "round_seconds", "replayed": "replay_seconds"}
-    for name in ("model", *sizes, *times):
-        table.add_column(name, justify="left" if name == "model" else "right")
+    table = _table(f"A round on Flower, {result['devices']} nodes, {data}", ["model", *sizes, *times])
     for name, row in result["models"].items():
         shown = [in_bytes(row[key]) for key in sizes.values()] + [f"{row[key]:.1f} s" for key in times.values()]
         table.add_row(name, *shown)
-    show.out.print(table)
+    return table
 
 
-def _show_erasure(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        show.print_json(result)
-        return
+def _erasure_table(result: Mapping[str, Any]) -> Table:
     title = f"Forgetting a user of round 1 after {result['rounds']} rounds on Flower, {result['devices']} nodes"
-    table = Table(title=title)
-    for name in ("method", "communication rounds", "seconds", "speed-up"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    table = _table(title, ["method", "communication rounds", "seconds", "speed-up"])
     for name, row in result["erasure"].items():
         table.add_row(name, str(row["rounds"]), f"{row['seconds']:.1f}", f"{row['speedup']:.1f}x")
-    show.out.print(table)
+    return table
 
 
-def _show(result: dict[str, Any]) -> None:
-    table = Table(title=f"A round with the settings of preset {result['preset']}")
-    for name in ("model", "round", "plain loop", "speed-up", "GFLOP/s", "of the peak"):
-        table.add_column(name, justify="left" if name == "model" else "right")
+def _show_engine(result: Mapping[str, Any]) -> None:
+    columns = ["model", "round", "plain loop", "speed-up", "GFLOP/s", "of the peak"]
+    table = _table(f"A round, preset {result['preset']}", columns)
     for name, row in result["models"].items():
-        table.add_row(
-            name,
-            f"{1000 * row['round_seconds']:.0f} ms",
-            f"{row['plain_loop_round_seconds']:.2f} s",
-            f"{row['speedup']:.0f}x",
-            f"{row['gflops']:.0f}",
-            f"{row['utilization']:.0%}",
-        )
+        times = f"{1000 * row['round_seconds']:.0f} ms", f"{row['plain_loop_round_seconds']:.2f} s"
+        table.add_row(name, *times, f"{row['speedup']:.0f}x", f"{row['gflops']:.0f}", f"{row['utilization']:.0%}")
     show.out.print(table)
     if "growth" in result:
         growth = result["growth"]
-        table = Table(title="A round of 100 clients as users grow")
-        table.add_column("users", justify="right")
-        table.add_column("round", justify="right")
+        table = _table("A round of 100 clients as users grow", ["users", "round"])
         for users, seconds in zip(growth["users"], growth["round_seconds"], strict=True):
             table.add_row(f"{users:,}", f"{1000 * seconds:.1f} ms")
-        table.caption = f"{growth['ratio']:.2f}x; {growth['bytes_per_user']:.0f} bytes for each user more"
+        table.caption = f"{growth['ratio']:.2f}x; {growth['bytes_per_user']:.0f} bytes per additional user"
         show.out.print(table)

@@ -1,4 +1,4 @@
-"""``fedforget bench accuracy``: a federation's accuracy beside that of central libraries."""
+"""``fedforget bench accuracy``: accuracy of federated models and centralized baselines."""
 
 from __future__ import annotations
 
@@ -11,43 +11,41 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fedforget.benchmarks.accuracy import accuracy_plot, bench_accuracy
-from fedforget.benchmarks.central import CENTRAL, LABELS, chosen_central
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.cli.models import named_models
 from fedforget.data import NAMES, Interactions, load
 from fedforget.errors import ConfigError
-from fedforget.files import make_folder, write_file
-from fedforget.presets import ROUNDS
+from fedforget.experiments.benchmark_accuracy import AccuracySettings, accuracy_plot, bench_accuracy
+from fedforget.experiments.central import CENTRAL, LABELS, select_central
+from fedforget.runtime.files import make_folder, write_file
+from fedforget.server.presets import ROUNDS
 
 DATASETS = ("ml-100k", "steam-200k")
 QUICK_ROUNDS = 20
-#: Tuning fits ALS fifteen times over, so that is only done when asked for.
-USUAL = ",".join(name for name in CENTRAL if name != "als-tuned")
+#: The tuned ALS is fitted fifteen times, so it is not a default.
+DEFAULTS = ",".join(name for name in CENTRAL if name != "als-tuned")
 COLUMNS = ("", "sampled\nHR", "sampled\nNDCG", "full\nHR", "full\nNDCG", "full\nrecall", "of\nALS")
 CAPTION = (
-    "At {k}, in percent. Sampled: each test item against {candidates} others; full: against all items. Of ALS: full "
-    "NDCG as a share of that of ALS."
+    "At {k}, in percent. Sampled: each test item is ranked among {candidates} others; full: among all items. "
+    "Of ALS: full NDCG relative to ALS."
 )
-UNTUNED = " Central methods have fixed settings, which are not tuned to the data: {}."
+UNTUNED = " Baselines are not tuned to the data: {}."
 
 
 def accuracy(
     data: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{', '.join(NAMES)}, or paths of files; {' and '.join(DATASETS)} if not given."),
+        typer.Argument(help=f"{', '.join(NAMES)}, or paths of files; default {' and '.join(DATASETS)}."),
     ] = None,
     models: Annotated[
-        str | None, typer.Option(help="Which federated models, separated by commas; ials,lightgcn if not given.")
+        str | None, typer.Option(help="Federated models, comma-separated; default ials,lightgcn.")
     ] = None,
-    central: Annotated[
-        str, typer.Option(help=f"Which central methods, separated by commas; known: {', '.join(CENTRAL)}.")
-    ] = USUAL,
-    rounds: Annotated[int | None, typer.Option(help=f"Rounds of federated training; {ROUNDS} if not given.")] = None,
-    preset: opt.Preset = "default",
-    seed: opt.Seed = 0,
+    central: Annotated[str, typer.Option(help=f"Baselines, comma-separated, of {', '.join(CENTRAL)}.")] = DEFAULTS,
+    rounds: Annotated[int | None, typer.Option(help=f"Rounds of federated training; default {ROUNDS}.")] = None,
+    preset: opt.BenchPreset = "default",
+    seed: opt.BenchSeed = 0,
     test: opt.TestShare = 0.2,
     quick: Annotated[
         bool, typer.Option("--quick", help=f"{QUICK_ROUNDS} rounds of ials on ml-100k, unless others are given.")
@@ -61,20 +59,22 @@ def accuracy(
     separator: Separator = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a federation with popularity, item kNN, ALS and BPR, trained centrally on the same split."""
+    """Compare federated models with popularity, item kNN, ALS and BPR on the same split."""
     names = named_models(models or ("ials" if quick else "ials,lightgcn"))
-    methods = chosen_central(central.split(","))
+    methods = select_central(central.split(","))
     wanted = data or DATASETS[: 1 if quick else None]
     datasets = load_all(wanted, folder, file_options(user_column, item_column, separator))
     if out is not None:
         make_folder(out)
     show.tell_if_compiling()
+    rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else ROUNDS
     result = bench_accuracy(
-        datasets, names,
-        rounds=rounds if rounds is not None else QUICK_ROUNDS if quick else ROUNDS,
-        seed=seed, test=test, preset=preset, central=methods,
+        datasets,
+        names,
+        AccuracySettings(rounds, seed, test, preset),
+        central=methods,
         say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
-    )  # fmt: skip
+    )
     if out is not None:
         write_result(out, result)
     if as_json:
@@ -87,28 +87,30 @@ def accuracy(
 
 
 def load_all(wanted: Sequence[str], folder: Path | None, options: Mapping[str, Any]) -> dict[str, Interactions]:
-    """All data sets; how to read a file does not concern those that are known by name."""
+    """All data sets; the options apply to files only."""
     if options and all(name in NAMES for name in wanted):
         raise ConfigError(
-            f"--user-column, --item-column and --separator are for files, but {', '.join(wanted)} is known by name.",
+            f"--user-column, --item-column and --separator are for files, but {', '.join(wanted)} is a named data set.",
             "Leave them out, or give the path of a file.",
         )
     return {name: load(name, folder=folder, **({} if name in NAMES else options)) for name in wanted}
 
 
 def write_result(out: Path, result: Mapping[str, Any]) -> None:
-    """The figures as JSON and the curves as a picture in two formats."""
+    """Write the result as JSON and the curves as PNG and SVG."""
     write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode())
     for kind in ("png", "svg"):
         write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind))
 
 
 def accuracy_table(name: str, row: Mapping[str, Any], settings: Mapping[str, Any]) -> Table:
-    """One row a method, those without a federation first."""
+    """One row for each method, baselines first."""
     table = Table(
         title=f"{name}: {row['users']:,} users, {row['items']:,} items, {row['interactions']:,} interactions",
-        caption=_caption(settings), caption_justify="left", box=box.SIMPLE_HEAD,
-    )  # fmt: skip
+        caption=_caption(settings),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
     for column in COLUMNS:
         table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
     reference = row["als"]["full"]["ndcg"] if "als" in row else 0.0

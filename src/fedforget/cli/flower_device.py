@@ -1,4 +1,4 @@
-"""``fedforget flower enrol`` and ``wipe``: what the owner of a device does, on the device."""
+"""``fedforget flower enrol`` and ``wipe``: commands for the owner of a device."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.cli.requests import split_ids, typed
 from fedforget.data import load
+from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
 from fedforget.device.member import TEST, TRAIN
-from fedforget.invitation import Invitation
+from fedforget.protocol.invitation import Invitation
 
 State = Annotated[Path, typer.Option(help="The folder of this device's users' files.")]
 Users = Annotated[str, typer.Option(help="User ids, separated by commas.")]
 
 
 def enrol(
-    invitation: Annotated[Path, typer.Option(help="The invitation that the server wrote.")],
+    invitation: Annotated[Path, typer.Option(help="The invitation file from the server.")],
     state: State,
-    user: Users,
+    users: Users,
     data: Data,
     test: opt.TestShare = 0.2,
     folder: Folder = None,
@@ -31,24 +32,23 @@ def enrol(
     item_column: ItemColumn = None,
     separator: Separator = None,
 ) -> None:
-    """On a device: let users of it join a federation with their interactions, which stay here."""
+    """On a device: let its users join a federation. Their interactions stay on the device."""
     given = Invitation.load(invitation)
     everything = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = everything.split(test, given.terms.seed)
     known = everything.user_ids.tolist()
-    for name in (typed(one, known) for one in split_ids(user)):
-        parts = given.parts(train_part, test_part, name)
+    for name in (typed(one, known) for one in split_ids(users)):
+        parts = items_of(given, train_part, test_part, name)
         Host(state).enrol(given.terms, name, **parts)
         show.out.print(
-            f"User {name} has joined federation {given.terms.federation} with {len(parts[TRAIN])} items to train on "
-            f"and {len(parts[TEST])} to test with.",
+            f"User {name} has joined federation {given.terms.federation} with {len(parts[TRAIN])} training and "
+            f"{len(parts[TEST])} test items.",
             soft_wrap=True,
         )
 
 
-def wipe(state: State, federation: Annotated[str, typer.Option(help="The federation's id.")], user: Users) -> None:
-    """On a device: remove everything that it keeps of some users, without waiting for the server to ask for it."""
-    for given in split_ids(user):
+def wipe(state: State, federation: Annotated[str, typer.Option(help="The federation's id.")], users: Users) -> None:
+    """On a device: remove everything about some users, without an order from the server."""
+    for given in split_ids(users):
         gone = Host(state).remove(federation, given)
-        text = "Nothing is kept here of" if gone else "Nothing was kept here of"
-        show.out.print(f"{text} user {given}{' any more' if gone else ''}.", soft_wrap=True)
+        show.out.print(f"{'Removed' if gone else 'Found nothing about'} user {given}.", soft_wrap=True)

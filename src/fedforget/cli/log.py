@@ -19,12 +19,12 @@ from fedforget.device.log.stats import PAPER_ALPHA, PLACES, LogStats, PaperLog, 
 from fedforget.errors import ConfigError
 from fedforget.experiments.measures import item_table_bytes
 from fedforget.experiments.plots import in_bytes
-from fedforget.federation import Federation
+from fedforget.simulation.federation import Federation
 
 #: What the places are called in a table.
 LABELS = {
     "head": "head and checksum",
-    "walk": "which negatives",
+    "negatives": "which negatives",
     "kept": "which rows are kept",
     "rows": "item rows",
     "dense": "other tensors (MLP)",
@@ -33,7 +33,7 @@ LABELS = {
     "copy": "exact user embedding before the last round",
 }
 
-app = typer.Typer(no_args_is_help=True, help="Look at the logs that devices keep.")
+app = typer.Typer(no_args_is_help=True, help="Inspect the update logs of devices.")
 
 
 @app.callback()
@@ -68,9 +68,14 @@ def stats(
 
 def _figures(fed: Federation, run: Path, measured: LogStats, top: int) -> dict[str, Any]:
     """Everything there is to say, as plain values; parts and the paper's logs in mean bytes a device."""
-    log, table = fed.settings.log, item_table_bytes(fed)
-    paper = PaperLog.of(fed.model, fed.settings.sampler, fed.train.counts, _participations(fed))
-    settings = {"encoding": log.encoding, "selection": log.selection, "alpha": log.share, "quota": log.quota}
+    log, table = fed.config.log, item_table_bytes(fed)
+    paper = PaperLog.of(fed.model, fed.config.sampler, fed.train.counts, _participations(fed))
+    settings = {
+        "encoding": log.to_dict()["encoding"],
+        "selection": log.selection,
+        "alpha": log.share,
+        "quota": log.quota,
+    }
     largest = np.argsort(-measured.per_device, kind="stable")[:top].tolist()
     users = fed.train.user_ids.tolist()
     return {
@@ -85,12 +90,12 @@ def _figures(fed: Federation, run: Path, measured: LogStats, top: int) -> dict[s
         "share_of_item_table": float(measured.per_device.mean()) / table,
         "paper": {
             "alpha": PAPER_ALPHA,
-            "beta": fed.settings.sampler.beta,
+            "beta": fed.config.sampler.beta,
             "negatives": fed.model.negatives,
             "rows": {"bytes": float(paper.rows.mean()), "share": float(paper.rows.mean()) / table},
             "with_dense": {"bytes": float(paper.with_dense.mean()), "share": float(paper.with_dense.mean()) / table},
         },
-        "disk_bytes": _disk_bytes(run / f"trajectory-{fed.settings.trajectory}" / "devices"),
+        "disk_bytes": _disk_bytes(run / f"trajectory-{fed.config.trajectory}" / "devices"),
         "damaged_entries": measured.damaged,
         "times_full": measured.full,
         "top": [

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, data, flower, forget, log, quickstart, receipts, reproduce, runs
+from fedforget.cli import bench, components, data, flower, forget, log, quickstart, receipts, reproduce, runs
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -32,6 +32,7 @@ app.command()(runs.evaluate)
 app.command()(runs.recommend)
 app.command()(forget.forget)
 app.command()(receipts.receipts)
+app.command()(components.components)
 app.command()(reproduce.reproduce)
 
 

@@ -1,81 +1,107 @@
-"""Options that decide a federation's result, the same for every command that begins one."""
+"""Options that configure a run, the same for every command that starts one."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedforget.device.log.settings import ENCODINGS, POLICIES, SELECTIONS
-from fedforget.device.sampling import KINDS
-from fedforget.models import MODELS, Recommender, build_model
-from fedforget.presets import Recipe, recipe
-from fedforget.server.aggregate import RULES
-from fedforget.server.optimiser import OPTIMISERS, build_optimiser
+from fedforget.errors import ConfigError, unknown_choice
+from fedforget.models import MODELS
+from fedforget.server.presets import PRESETS, configure_from, read_tables
+from fedforget.server.run_config import RunConfig
 
-ModelName = Annotated[str, typer.Option("--model", help=f"One of {', '.join(MODELS)}.")]
-Seed = Annotated[int, typer.Option(help="Decides every random draw.")]
-TestShare = Annotated[float, typer.Option(help="The share of each user's items kept for evaluation.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help=f"{', '.join(MODELS)}; default ials.", rich_help_panel="Configuration")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random draws; default 0.", rich_help_panel="Configuration")]
 Preset = Annotated[
-    str, typer.Option(help="How to train: default, or paper for the recipe of the FRU paper. Other options change it.")
+    str | None,
+    typer.Option(help=f"{' or '.join(PRESETS)} (the FRU paper's recipe).", rich_help_panel="Configuration"),
 ]
-Fraction = Annotated[float | None, typer.Option(help="The share of clients in a round.")]
-Aggregation = Annotated[str | None, typer.Option(help=f"How updates are combined: {', '.join(RULES)}.")]
-ServerOptimiser = Annotated[
-    str | None, typer.Option("--optimiser", help=f"How the server applies them: {', '.join(OPTIMISERS)}.")
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="A TOML file with any of these settings.", rich_help_panel="Configuration"),
 ]
-Horizon = Annotated[
-    int | None, typer.Option(help="Rounds over which that learning rate falls to a fifth; 0 to keep it constant.")
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting, such as training.epochs=10; repeatable. List: fedforget components.",
+        rich_help_panel="Configuration",
+    ),
 ]
-ServerRate = Annotated[float | None, typer.Option("--server-lr", help="Learning rate of the server's optimiser.")]
-SnapshotEvery = Annotated[int, typer.Option(help="Keep every so-many-th snapshot.")]
-SamplerKind = Annotated[str | None, typer.Option(help=f"One of {', '.join(KINDS)}.")]
-PoolShare = Annotated[float | None, typer.Option("--R", help="Percent of the untouched items in a candidate pool.")]
-Beta = Annotated[float | None, typer.Option(help="β, the share of the usual negatives.")]
-Epochs = Annotated[int | None, typer.Option(help="L, local epochs a round.")]
-Batch = Annotated[int | None, typer.Option(help="Samples in a batch.")]
-LearningRate = Annotated[float | None, typer.Option(help="Learning rate of Adam on the devices.")]
-Refit = Annotated[
-    bool | None,
-    typer.Option("--refit/--no-refit", help="Fit user vectors to the item table before local training (lightgcn, mf)."),
+#: The same two for benchmarks, which have no configuration file.
+BenchSeed = Annotated[int, typer.Option("--seed", help="Seed of all random draws.")]
+BenchPreset = Annotated[str, typer.Option("--preset", help=f"{' or '.join(PRESETS)} (the FRU paper's recipe).")]
+TestShare = Annotated[
+    float, typer.Option(help="Fraction of each user's items kept for evaluation.", rich_help_panel="Data")
 ]
-Dim = Annotated[int | None, typer.Option(help="Embedding size.")]
-InitStd = Annotated[float | None, typer.Option(help="Spread of the initial embeddings.")]
-Loss = Annotated[str | None, typer.Option(help="bce or bpr.")]
-Negatives = Annotated[int | None, typer.Option(help="N, the usual negatives for each positive.")]
-Regularisation = Annotated[float | None, typer.Option("--reg", help="ials: strength of regularisation; else 0.6.")]
-LogEncoding = Annotated[str, typer.Option(help=f"Devices log updates as {', '.join(ENCODINGS)}.")]
-LogSelection = Annotated[str, typer.Option(help=f"Which rows: {', '.join(SELECTIONS)}.")]
-Alpha = Annotated[float, typer.Option(help="α, the share of item rows logged, unless all are.")]
-QuotaBytes = Annotated[int, typer.Option(help="Bytes of log a device may keep; 0 for no limit.")]
-WhenFull = Annotated[str, typer.Option(help=f"What gives way then: {', '.join(POLICIES)}.")]
 
 
-def recipe_with(
-    preset: str, model: Recommender, *, optimiser: str | None = None, server_lr: float | None = None,
-    horizon: int | None = None, **given: Any,
-) -> Recipe:  # fmt: skip
-    """The recipe of a preset, changed by the options that were given."""
-    usual = recipe(preset, model)
-    wanted = {key: value for key, value in given.items() if value is not None}
-
-    def changed(part: Any, **renamed: str) -> Any:
-        names = {field.name for field in fields(part)} | set(renamed)
-        return replace(part, **{renamed.get(key, key): wanted[key] for key in wanted if key in names})
-
-    step = usual.protocol.optimiser if optimiser is None else build_optimiser(optimiser)
-    step = step if server_lr is None else replace(step, lr=server_lr)
-    step = step if horizon is None else replace(step, horizon=horizon)
-    protocol = replace(changed(usual.protocol), optimiser=step)
-    return Recipe(
-        usual.model,
-        changed(usual.sampler, sampler="kind", r="R"),
-        changed(usual.training),
-        protocol,
-    )
+def run_config(
+    model: str | None, preset: str | None, seed: int | None, file: Path | None, assignments: Sequence[str] | None
+) -> RunConfig:
+    """The configuration from a file and options; options take precedence."""
+    tables = {} if file is None else read_tables(file)
+    if preset is not None:
+        tables["preset"] = preset
+    if model is not None:
+        tables["model"] = {"name": model}
+    if seed is not None:
+        tables["seed"] = seed
+    for assignment in assignments or ():
+        key, value = parse_assignment(assignment)
+        assign(tables, resolve(key, configure_from(tables).to_dict()), value)
+    return configure_from(tables)
 
 
-def model_with(name: str, **given: Any) -> Recommender:
-    """A model with the settings that were given, and its own for the others."""
-    return build_model(name, **{key: value for key, value in given.items() if value is not None})
+def parse_assignment(text: str) -> tuple[list[str], Any]:
+    """The key and the value of KEY=VALUE. Values are TOML; what is not TOML is text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {text!r} is not KEY=VALUE.", "Example: --set training.epochs=10")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key.strip().split("."), parsed
+
+
+def resolve(key: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+    """The full path of a key that may leave out its first tables, as in ``epochs`` for ``training.epochs``.
+
+    The last part may be a setting that the table does not have, such as that of a component that is yet to be chosen.
+    """
+    for known, rest in ((key, []), (key[:-1], key[-1:])):
+        found = [path for path in _paths(tables) if known and path[-len(known) :] == list(known)]
+        if len(found) == 1 or (found and list(known) in found):
+            return (list(known) if list(known) in found else found[0]) + list(rest)
+        if found:
+            names = " or ".join(".".join(path) for path in found)
+            raise ConfigError(f"--set {'.'.join(key)} could be {names}.", "Give the full name.")
+    raise unknown_choice("setting", ".".join(key), [".".join(path) for path in _paths(tables)])
+
+
+def assign(tables: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set one value in nested tables. A component that was given by its name becomes a table."""
+    *parents, last = path
+    for name in parents:
+        below = tables.get(name, {})
+        tables[name] = {"name": below} if isinstance(below, str) else dict(below)
+        tables = tables[name]
+    tables[last] = value
+
+
+def _paths(tables: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The path of every table and value that a user may set."""
+    for name, value in tables.items():
+        if name in ("format", "id", "trajectory", "engine", "data", "joins", "attack"):
+            continue
+        yield [name]
+        if isinstance(value, Mapping):
+            yield from ([name, *path] for path in _paths(value))

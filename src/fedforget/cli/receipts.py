@@ -13,11 +13,11 @@ from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
 from fedforget.cli.requests import looked_at, on_network, typed
 from fedforget.cli.runs import Run, opened
-from fedforget.coordinator import Coordinator
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError
-from fedforget.randomness import UserId
-from fedforget.service import Service
+from fedforget.runtime.randomness import UserId
+from fedforget.server.coordinator import Coordinator
+from fedforget.server.service import Service
 
 
 def receipts(
@@ -79,7 +79,14 @@ def _list(fed: Coordinator, run: Path) -> None:
         finished = row.finished[:16].replace("T", " ")
         rounds = str(row.rounds_replayed + row.rounds_added)
         table.add_row(
-            row.request, finished, str(len(row.users)), *(str(row.wiped) for _ in wiped), row.method["name"], since,
-            rounds, f"{row.coverage:.1%}", f"{row.seconds:.2f}",
-        )  # fmt: skip
+            row.request,
+            finished,
+            str(len(row.users)),
+            *(str(row.wiped) for _ in wiped),
+            row.method["name"],
+            since,
+            rounds,
+            f"{row.coverage:.1%}",
+            f"{row.seconds:.2f}",
+        )
     show.out.print(table)

@@ -1,4 +1,4 @@
-"""How a comparison of ways to forget is shown in a terminal."""
+"""The table of unlearning variants, as shown in a terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from rich import box
 from rich.table import Table
 
 from fedforget.experiments.plots import in_bytes
-from fedforget.experiments.ways import WAYS
+from fedforget.experiments.variants import VARIANTS
 
-COLUMNS = ("", "sampled", "full", "rounds", "seconds", "log a device")
+COLUMNS = ("", "sampled", "full", "rounds", "seconds", "log per device")
 CAPTION = (
-    "HR@10/NDCG@10 in percent over those who stay: each test item against 99 others, then against all items. Seconds "
-    "of unlearning, and the speed-up over Retrain, which is also the clean reference: what the same cohorts learn "
-    "without the malicious users. Rounds: how often devices were asked. Log: all that a device keeps for it, and its "
-    "share of the item table."
+    "HR@10/NDCG@10 in percent over the remaining users. sampled: each test item is ranked among 99 others; full: among "
+    "all items. Rounds: communication rounds. Seconds: time of unlearning, and speed-up over Retrain. Log: size of the "
+    "unlearning log, and its share of the item table. Retrain is the reference."
 )
 
 
@@ -26,23 +25,19 @@ def recovery_table(
     popular: Mapping[str, Any] | None = None,
     ials: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Table:
-    """One row a method, as ``Outcome.to_dict`` gives it, after the most popular items and before those of Fed-iALS."""
+    """One row for each outcome, after the most popular items and before the outcomes of Fed-iALS."""
     table = Table(title=title, caption=CAPTION, box=box.SIMPLE_HEAD, caption_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     if popular is not None:
         table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
-    labelled = [(WAYS[name].label, row) for name, row in methods.items()]
-    others = [(f"iALS, {WAYS[name].label.split()[-1].lower()}", row) for name, row in (ials or {}).items()]
-    for label, row in [*labelled, *others]:
-        table.add_row(
-            label,
-            *_accuracy(row),
-            str(row["communication_rounds"] or "–"),
-            _seconds(row),
-            f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:.2g}%",
-            end_section=bool(others) and label == labelled[-1][0],
-        )
+    rows = [(VARIANTS[name].label, row) for name, row in methods.items()]
+    others = [(f"iALS, {VARIANTS[name].label.split()[-1].lower()}", row) for name, row in (ials or {}).items()]
+    for label, row in [*rows, *others]:
+        size = f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:.2g}%"
+        rounds = str(row["communication_rounds"] or "–")
+        last = bool(others) and label == rows[-1][0]
+        table.add_row(label, *_accuracy(row), rounds, _seconds(row), size, end_section=last)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Forgetting in a run on a network: requests are queued, and its server carries them out between rounds."""
+"""Erasure requests for a run on a network: they are queued, and the server carries them out between rounds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 from fedforget.cli import show
 from fedforget.errors import FedForgetError, RunError
-from fedforget.queue import Queue
-from fedforget.randomness import UserId
-from fedforget.request import Request, checked_users
+from fedforget.runtime.randomness import UserId
+from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.fleet import Fleet
 from fedforget.server.registry import Registry
+from fedforget.server.request import ErasureRequest, checked_users
+from fedforget.server.run_config import RunConfig, read_config
+from fedforget.server.service import Service
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum
-from fedforget.service import Service
-from fedforget.settings import Settings, read_config
 
 
 class WaitedError(FedForgetError):
-    """The server has not carried out a request while someone waited for it."""
+    """The server has not carried out a request in time."""
 
 
 def on_network(run: Path) -> bool:
@@ -30,25 +30,25 @@ def on_network(run: Path) -> bool:
 
 
 def looked_at(run: Path) -> Service:
-    """The server's half of a run on a network, to look at: it reaches no device."""
+    """The server of a run on a network, for reading: it cannot reach devices."""
 
-    def nobody(settings: Settings, registry: Registry) -> Fleet:
+    def nobody(settings: RunConfig, registry: Registry) -> Fleet:
         return None  # type: ignore[return-value]
 
     return Service(run, nobody)
 
 
 def typed(given: str, known: Sequence[UserId]) -> UserId:
-    """An id typed in a shell, as those that are known already have it: a number where they are numbers."""
+    """An id typed in a shell, with the type of the known ids: a number where they are numbers."""
     if given in known or not (given.isascii() and given.removeprefix("-").isdecimal()):
         return given
-    if not known:  # the first of a federation: 007 is a name
+    if not known:  # the first ids of a federation: 007 is a string
         return int(given) if str(int(given)) == given else given
     return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
 
 
 def split_ids(given: str) -> list[str]:
-    """Ids that were typed with commas between."""
+    """Ids separated by commas."""
     return [part.strip() for part in given.split(",") if part.strip()]
 
 
@@ -61,14 +61,14 @@ def queue(
     wait: float,
     as_json: bool,
 ) -> None:
-    """Let a request wait for the server, and, if so wanted, wait until it is carried out."""
-    leavers = checked_users(users, service.members)
-    service.estimate(leavers, method)  # refuses at once what the server would refuse later
-    request = Request.new(leavers, method.settings(), Quorum(require or 0.0).share)
-    Queue(run).add(request)
+    """Queue a request for the server and, if ``wait`` is not 0, wait until it is carried out."""
+    forgotten = checked_users(users, service.members)
+    service.estimate(forgotten, method)  # raises the errors that the server would raise later
+    request = ErasureRequest.new(forgotten, method.settings(), Quorum(require or 0.0).share)
+    ErasureQueue(run).add(request)
     if not as_json:
         show.out.print(
-            f"Request {request.id} to forget {len(leavers)} users waits in {run}.\n"
+            f"Request {request.id} to forget {len(forgotten)} users waits in {run}.\n"
             "The server carries it out before its next round. The salt is shown this once and is needed to\n"
             f"recognise a user in the receipt: {request.salt}\n"
             f"Then:\n  fedforget receipts {run}\n"
@@ -80,10 +80,10 @@ def queue(
         show.print_json({"run": str(run), "request": request.id, "salt": request.salt, "receipt": done})
 
 
-def _wait(run: Path, request: Request, seconds: float) -> object:
-    """The receipt of a request, once the server has written it and every leaver's device has confirmed.
+def _wait(run: Path, request: ErasureRequest, seconds: float) -> object:
+    """Wait for the receipt and until every forgotten user's device has confirmed; the receipt.
 
-    Where a device does not confirm, the receipt as it is when the time is over.
+    If devices do not confirm in time, the receipt as it is then.
     """
     deadline = time.monotonic() + seconds
     path = run / "receipts" / f"{request.id}.json"
@@ -96,8 +96,8 @@ def _wait(run: Path, request: Request, seconds: float) -> object:
                 return receipt.to_dict()
         if over:
             break
-        if reason := Queue(run).refused().get(request.id):
-            raise RunError(f"The server did not carry it out: {reason}", "Mend that, and ask again.")
+        if reason := ErasureQueue(run).refused().get(request.id):
+            raise RunError(f"The server did not carry it out: {reason}", "Correct that and ask again.")
         time.sleep(0.5)
     raise WaitedError(
         f"Request {request.id} was not carried out within {seconds:.0f} s.",

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedforget.compiled import compiled_before
-from fedforget.coordinator import OnRound
 from fedforget.evaluation import Evaluation
+from fedforget.runtime.compiled import compiled_before
+from fedforget.server.coordinator import OnRound
 from fedforget.server.history import RoundRecord
 
 #: Results; names from the data are shown as they are, not read as markup.

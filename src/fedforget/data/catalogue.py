@@ -18,7 +18,7 @@ import platformdirs
 from fedforget.data.files import lines_of
 from fedforget.data.interactions import Interactions
 from fedforget.data.sources import Archive, Source, Wheel
-from fedforget.errors import DataError, one_of
+from fedforget.errors import DataError, unknown_choice
 
 FOLDER_VARIABLE = "FEDFORGET_DATA"
 
@@ -98,7 +98,7 @@ def data_folder(folder: str | Path | None = None) -> Path:
 def named_set(name: str) -> NamedSet:
     """The named set of this name."""
     if name not in CATALOGUE:
-        raise one_of("data set", name, list(CATALOGUE))
+        raise unknown_choice("data set", name, list(CATALOGUE))
     return CATALOGUE[name]
 
 

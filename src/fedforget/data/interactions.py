@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedforget import randomness
 from fedforget.data import lines, tables
 from fedforget.data.ids import Id as Id
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.data.tables import Column
 from fedforget.errors import DataError
+from fedforget.runtime import randomness
+from fedforget.runtime.ragged import offsets
 
 #: Dense indices are 32-bit, so neither users nor items may outnumber them.
 MOST_IDS = 2**31 - 1
@@ -152,7 +153,7 @@ class Interactions:
 
     def rows(self, users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The items of several users, end to end: user i's are ``items[ptr[i]:ptr[i + 1]]``."""
-        ptr = np.concatenate([[0], np.cumsum(self.counts[users])])
+        ptr = offsets(self.counts[users])
         starts = np.repeat(self.indptr[users] - ptr[:-1], self.counts[users])
         return ptr, self.indices[starts + np.arange(ptr[-1])]
 
@@ -183,7 +184,7 @@ class Interactions:
         keep = np.ones(self.n_users, bool)
         keep[[self.user_index(user) for user in users]] = False
         rows = np.repeat(keep, self.counts)
-        indptr = np.concatenate([[0], np.cumsum(self.counts[keep])])
+        indptr = offsets(self.counts[keep])
         return Interactions(self.user_ids[keep], self.item_ids, indptr, self.indices[rows])
 
     def only(self, users: Iterable[Id]) -> Interactions:
@@ -213,7 +214,7 @@ class Interactions:
         return self._part(~for_test), self._part(for_test)
 
     def _part(self, rows: NDArray[np.bool_]) -> Interactions:
-        indptr = np.concatenate([[0], np.cumsum(rows)])[self.indptr]
+        indptr = offsets(rows)[self.indptr]
         return Interactions(self.user_ids, self.item_ids, indptr, self.indices[rows])
 
     @staticmethod

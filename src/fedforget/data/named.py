@@ -12,7 +12,7 @@ from fedforget.data.formats import read
 from fedforget.data.interactions import Interactions
 from fedforget.data.sources import Say
 from fedforget.data.synthetic import synthetic
-from fedforget.errors import ConfigError, DataError, one_of
+from fedforget.errors import ConfigError, DataError, unknown_choice
 
 NAMES = [*CATALOGUE, "synthetic"]
 
@@ -34,7 +34,7 @@ def load(
         if name_or_path in CATALOGUE:
             return _load_named(name_or_path, folder, say, options)
         if not _looks_like_path(name_or_path):
-            raise one_of("data set", name_or_path, NAMES)
+            raise unknown_choice("data set", name_or_path, NAMES)
     return read(name_or_path, **options)
 
 

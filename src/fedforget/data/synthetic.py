@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.compiled import exact
 from fedforget.data.interactions import MOST_IDS, Interactions
 from fedforget.errors import ConfigError
-from fedforget.randomness import SYNTHETIC, Stream
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.ragged import offsets
+from fedforget.runtime.randomness import SYNTHETIC, Stream
 
 #: What a stream is drawn for stands where its round would be.
 DRAWS, ORDER, ACTIVITY = 0, 1, 2
@@ -43,7 +44,7 @@ def synthetic(
     _refuse_below("mean_items", mean_items, 1)
     fewest = min(FEWEST_ITEMS, items)
     counts = _activity(seed, users, fewest, max(fewest, items // 2), mean_items)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indptr = offsets(counts)
     indices = np.empty(indptr[-1], np.int32)
     _draw_all(seed, *_shelves(seed, items, min(tastes, items)), indptr, indices)
     return Interactions(np.arange(users), np.arange(items), indptr, indices)
@@ -66,7 +67,7 @@ def checkerboard(users: int = 40, items: int = 40, tastes: int = 2, share: float
         n = max(2, min(colour.size - 1, round(share * colour.size)))
         randomness.choose(randomness.stream(seed, SYNTHETIC, DRAWS, np.uint64(user)), colour, n)
         rows.append(np.sort(colour[:n]))
-    indptr = np.concatenate([[0], np.cumsum([row.size for row in rows])])
+    indptr = offsets([row.size for row in rows])
     return Interactions(np.arange(users), np.arange(items), indptr, np.concatenate(rows))
 
 
@@ -76,7 +77,7 @@ def _shelves(seed: int, items: int, tastes: int) -> tuple[NDArray[np.int32], NDA
     randomness.shuffle(randomness.stream(seed, SYNTHETIC, ORDER, np.uint64(0)), order)
     weights = np.arange(1, items + 1, dtype=np.float64) ** -ZIPF_EXPONENT
     parts = [slice(taste, None, tastes) for taste in range(tastes)] + [slice(None)]
-    starts = np.concatenate([[0], np.cumsum([order[part].size for part in parts])])
+    starts = offsets([order[part].size for part in parts])
     summed = np.concatenate([np.cumsum(weights[part]) for part in parts])
     return np.concatenate([order[part] for part in parts]), summed, starts
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast, inlined
 from fedforget.device.log.codec import Logged
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers, next_place
+from fedforget.runtime.compiled import exact, fast, inlined
+from fedforget.runtime.workers import Places, Workers, next_place
 
 #: So many numbers are calibrated in less time than it takes to wake another thread.
 WORTH_SHARING = 2_000_000

@@ -7,9 +7,9 @@ import numpy as np
 from fedforget.device.kernels import als
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
-from fedforget.models import IALS, Public
+from fedforget.models import IALS, GlobalParameters
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers
+from fedforget.runtime.workers import Places, Workers
 
 
 class CompiledClosedForm:
@@ -19,7 +19,7 @@ class CompiledClosedForm:
         self.model = model
         self.workers = workers
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """The contributions of the clients of a plan; ``epochs`` does not matter."""
         out = Trained.empty(plan, self.model, private)
         items = np.ascontiguousarray(public.items)
@@ -27,9 +27,18 @@ class CompiledClosedForm:
 
         def run(order: Places, counter: Places) -> None:
             als.contributions(
-                order, counter, plan.item_ptr, plan.items, items, gram, self.model.alpha, reg,
-                out.rows, out.dense, out.losses,
-            )  # fmt: skip
+                order,
+                counter,
+                plan.item_ptr,
+                plan.items,
+                items,
+                gram,
+                self.model.alpha,
+                reg,
+                out.rows,
+                out.dense,
+                out.losses,
+            )
 
         self.workers.run(run, costs=np.diff(plan.item_ptr) + self.model.dim)
         return out
@@ -41,9 +50,9 @@ class PlainClosedForm:
     def __init__(self, model: IALS) -> None:
         self.model = model
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """The contributions of the clients of a plan; ``epochs`` does not matter."""
-        from fedforget.tensors import torch
+        from fedforget.runtime.tensors import torch
 
         out = Trained.empty(plan, self.model, private)
         table = torch.from_numpy(public.items)

@@ -6,10 +6,11 @@ import numpy as np
 
 from fedforget.device.kernels import dot, mlp
 from fedforget.device.plan import Plan
-from fedforget.device.training import LocalTraining, Trained, steps
-from fedforget.models import MF, NCF, LightGCN, Public, Recommender
+from fedforget.device.training import Trained, steps
+from fedforget.models import MF, NCF, GlobalParameters, LightGCN, Recommender
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers
+from fedforget.protocol.training import LocalTraining
+from fedforget.runtime.workers import Places, Workers
 
 
 class CompiledTrainer:
@@ -25,7 +26,7 @@ class CompiledTrainer:
         """Whether there is a kernel for exactly this model (a subclass may score differently) and its loss."""
         return type(model) in (MF, LightGCN) or (type(model) is NCF and model.loss == "bce")
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
         out = Trained.empty(plan, self.model, private)
         lr, batch = self.training.lr, self.training.batch
@@ -34,14 +35,39 @@ class CompiledTrainer:
         def run(order: Places, counter: Places) -> None:
             if isinstance(self.model, NCF):
                 mlp.train_clients(
-                    order, counter, *data, plan.batch_keys, public.items, public.dense, private, self.model.hidden,
-                    epochs, batch, lr, out.rows, out.dense, out.private, out.losses,
-                )  # fmt: skip
+                    order,
+                    counter,
+                    *data,
+                    plan.batch_keys,
+                    public.items,
+                    public.dense,
+                    private,
+                    self.model.hidden,
+                    epochs,
+                    batch,
+                    lr,
+                    out.rows,
+                    out.dense,
+                    out.private,
+                    out.losses,
+                )
             else:
                 dot.train_clients(
-                    order, counter, *data, plan.right, plan.batch_keys, public.items, private,
-                    isinstance(self.model, LightGCN), epochs, batch, lr, out.rows, out.private, out.losses,
-                )  # fmt: skip
+                    order,
+                    counter,
+                    *data,
+                    plan.right,
+                    plan.batch_keys,
+                    public.items,
+                    private,
+                    isinstance(self.model, LightGCN),
+                    epochs,
+                    batch,
+                    lr,
+                    out.rows,
+                    out.private,
+                    out.losses,
+                )
 
         self.workers.run(run, costs=steps(plan, epochs, batch) * (np.diff(plan.item_ptr) + public.dense.size + 1))
         return out

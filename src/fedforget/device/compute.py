@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from fedforget.device.closed_form import CompiledClosedForm, PlainClosedForm
 from fedforget.device.compiled_trainer import CompiledTrainer
-from fedforget.device.training import TRAINERS, LocalTraining, Trainer
-from fedforget.errors import ConfigError, one_of
+from fedforget.device.training import TRAINERS, Trainer
+from fedforget.errors import ConfigError, unknown_choice
 from fedforget.models import IALS, Recommender
-from fedforget.workers import Workers
+from fedforget.protocol.training import LocalTraining
+from fedforget.runtime.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Compute:
     def build(self, model: Recommender, training: LocalTraining, workers: Workers) -> Trainer:
         """The trainer for a model: its compiled kernel where there is one, else stacked tensors."""
         if self.trainer not in TRAINERS:
-            raise one_of("trainer", self.trainer, TRAINERS)
+            raise unknown_choice("trainer", self.trainer, TRAINERS)
         _check_device(self.device)
         if isinstance(model, IALS):
             return self._closed_form(model, workers)
@@ -57,10 +58,10 @@ class Compute:
 
 def _check_device(name: str) -> None:
     if name != "cpu" and not name.startswith("cuda"):
-        raise one_of("device", name, ["cpu", "cuda"])
+        raise unknown_choice("device", name, ["cpu", "cuda"])
     if name == "cpu":
         return
-    from fedforget.tensors import torch
+    from fedforget.runtime.tensors import torch
 
     if not torch.cuda.is_available():
         raise ConfigError(f"Device {name!r} is not there: torch sees no CUDA device.", "Use device 'cpu'.")

@@ -1,10 +1,10 @@
-"""Devices: what a device can be asked to do, for the one user of a phone or for all users of a simulation."""
+"""Devices: the operations of a device, for the users of one device or for all users of a simulation."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,34 +16,33 @@ from fedforget.device.calibration import calibrate, logged_lengths
 from fedforget.device.compute import Compute
 from fedforget.device.kernels.norms import tensor_lengths
 from fedforget.device.log.codec import Logged
-from fedforget.device.log.device_log import DAMAGED, DeviceLog
+from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Entries
 from fedforget.device.pending import Pending
 from fedforget.device.plan import Plan, draw_plan, redraw_plan
-from fedforget.device.sampling import Sampler
 from fedforget.device.scoring import PlaceScorer, scorer
-from fedforget.device.training import LocalTraining, Trained
-from fedforget.models import Public, Recommender
+from fedforget.device.training import Trained
+from fedforget.models import GlobalParameters
 from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, fit_users
 from fedforget.models.parameters import Array
-from fedforget.randomness import UserId
-from fedforget.replay import Factors, Replay
-from fedforget.updates import Answers, Updates
-from fedforget.workers import Places, Workers
+from fedforget.protocol import reasons
+from fedforget.protocol.device_config import DeviceConfig
+from fedforget.protocol.factors import Factors
+from fedforget.protocol.tasks import Asked, Recall, Replay, Task, Train
+from fedforget.protocol.updates import CohortResult, Updates
+from fedforget.runtime.ragged import offsets
+from fedforget.runtime.randomness import UserId
+from fedforget.runtime.workers import Places, Workers
 
-#: Why a device has no update to send.
-DIVERGED = "training diverged on the device"
-CHANGED = "its interactions are not those of its log"
-REASONS = (DIVERGED, CHANGED)
-#: Why users have no update, each for a round.
+#: Reasons why users have no update, by round and user.
 Reasons = dict[tuple[int, UserId], str]
 
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Who is asked for which round, in the order of rounds, and the private parameters that each starts from.
+    """Users and the round that each is asked for, in the order of rounds, with the private parameters to start from.
 
-    A user who took part in several of the rounds is in it several times. ``places`` are those among all users.
+    A user who is asked for several rounds appears several times. ``places`` are the positions among all users.
     """
 
     users: list[UserId]
@@ -55,14 +54,14 @@ class _Cohort:
         users = [user for user, kept in zip(self.users, keep, strict=True) if kept]
         return _Cohort(users, self.rounds[keep], self.places[keep], self.private[keep])
 
-    def named(self, reasons: Mapping[int, str]) -> Reasons:
-        """For reasons by place in this cohort, whose they are and for which round."""
-        return {(int(self.rounds[place]), self.users[place]): reason for place, reason in reasons.items()}
+    def named(self, found: Mapping[int, str]) -> Reasons:
+        """Reasons by round and user, from reasons by position in this cohort."""
+        return {(int(self.rounds[place]), self.users[place]): reason for place, reason in found.items()}
 
 
 @dataclass(frozen=True)
-class _Remembered:
-    """What the devices of a cohort find in their logs about past rounds."""
+class _LoggedRounds:
+    """What the logs of a cohort hold about past rounds."""
 
     cohort: _Cohort
     entries: Entries
@@ -74,9 +73,8 @@ class _Remembered:
 class Devices:
     """The devices of some users: their interactions, private parameters and logs, and the operations on them.
 
-    ``restore`` says from which round on they go; nothing else may be asked of them before. Devices made by ``branch``
-    follow a new trajectory and still know the log of the ``previous`` one. ``pending`` is a replayed round that waits
-    for the server's factors.
+    Call ``restore`` first, to load their state after a round. Devices made by ``branch`` are on a new trajectory and
+    can read the log of the ``previous`` one. ``pending`` is a replayed round that waits for the server's factors.
     """
 
     _private: Array
@@ -85,93 +83,100 @@ class Devices:
     def __init__(
         self,
         interactions: Interactions,
-        model: Recommender,
-        sampler: Sampler,
-        training: LocalTraining,
+        config: DeviceConfig,
         log: DeviceLog,
-        *,
-        seed: int,
         compute: Compute | None = None,
         previous: DeviceLog | None = None,
     ) -> None:
         self.interactions = interactions
-        self.model = model
-        self.sampler = sampler
-        self.training = training
+        self.config = config
+        self.model = config.model
+        self.training = config.training
         self.log = log
         self.previous = previous
-        self.seed = seed
         self.compute = compute or Compute()
         self.workers = Workers(self.compute.workers)
-        self._trainer = self.compute.build(model, training, self.workers)
+        self._trainer = self.compute.build(config.model, config.training, self.workers)
         self._place = {user: place for place, user in enumerate(interactions.user_ids.tolist())}
         self.pending: Pending | None = None
 
     def branch(self, log: DeviceLog, until: int, without: Sequence[UserId]) -> Devices:
         """The devices of all but some users on a new trajectory, whose ``log`` branches off this one after a round."""
-        stayers = self.interactions.without(without)
-        devices = Devices(
-            stayers, self.model, self.sampler, self.training, log,
-            seed=self.seed, compute=self.compute, previous=self.log,
-        )  # fmt: skip
+        remaining = self.interactions.without(without)
+        devices = Devices(remaining, self.config, log, self.compute, previous=self.log)
         devices.restore(until)
         return devices
 
-    def scorer(self, public: Public) -> PlaceScorer:
-        """The scores of all items for the user at a place."""
-        return scorer(self.model, self.training, public, self.interactions, self._private, self.seed)
+    def run(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
+        """Carry out a task for the users who are asked for each round."""
+        match task, public:
+            case Train(), GlobalParameters():
+                return self.train(asked, public, task)
+            case Replay(), GlobalParameters():
+                return self.replay(asked, public, task)
+            case Recall(), _:
+                return {round_: self.recall(round_, users, task.n_items) for round_, users in asked.items()}
+        raise AssertionError(f"there is no operation for {task}")
+
+    def scorer(self, public: GlobalParameters) -> PlaceScorer:
+        """Scores all items for the user at a position."""
+        return scorer(self.config, public, self.interactions, self._private)
 
     def private(self, user: UserId) -> Array:
-        """One user's private parameters as they are now."""
+        """One user's current private parameters."""
         private: Array = self._private[self._place[user]]
         return private
 
-    def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
-        """Train these users from ``public``; log and keep what is private, return what is to be sent.
+    def train(self, asked: Asked, public: GlobalParameters, task: Train) -> dict[int, CohortResult]:
+        """Train from ``public``, log the round and keep the private parameters; the updates to send.
 
-        A user whose training diverged keeps what it had and is named with the reason. A round that is asked for
-        again starts from where it started before.
+        A user whose training diverged keeps its private parameters and is reported with the reason. Asking again for a
+        round starts from the same state as before.
         """
-        return self.replay({round_: users}, public, Replay(epochs, parts=None))[round_]
+        cohort = self._refitted(public, self._cohort(asked))
+        plan = self._plan(public, cohort)
+        trained, seconds = self._train(plan, public, cohort, task.epochs)
+        sound = self._finish(trained, cohort)
+        self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)
+        return self._results(asked, cohort, plan, trained, sound, {}, seconds, task.epochs)
 
-    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> dict[int, Answers]:
-        """Go through past rounds again, on the new trajectory, all from ``public``: who is asked for which round.
+    def replay(self, asked: Asked, public: GlobalParameters, task: Replay) -> dict[int, CohortResult]:
+        """Replay past rounds on the new trajectory, all from ``public``.
 
-        A user of several rounds starts each from the same private parameters, and its private updates add up.
+        A user of several rounds starts each from the same private parameters; its private updates add up.
         """
-        cohort, past, missing = self._cohort(asked), None, {}
-        if how.uses_log:
-            past = self._remember(cohort, public.items.shape[0], private=False)
-            cohort, missing = past.cohort, past.missing
-        cohort = self._refitted(public, cohort)
-        plan = past.plan if past is not None and how.items == "logged" else self._plan(public, cohort)
-        trained, seconds = self._train(plan, public, cohort, how.epochs)
-        _stretch(trained, cohort, how.stretch)
-        sound = _sound(trained)
-        if not self.training.refit:
-            _add_up(trained, cohort, sound)
-        if past is not None and how.parts is not None:
-            self._record_calibrated(past, cohort, plan, trained, sound, how, public.items.shape[0])
-        elif how.stored:
+        past = self._read_log(self._cohort(asked), public.items.shape[0], private=False)
+        cohort = self._refitted(public, past.cohort)
+        plan = past.plan if task.items == "logged" else self._plan(public, cohort)
+        trained, seconds = self._train(plan, public, cohort, task.epochs)
+        _scale_private(trained, cohort, task.private_scale)
+        sound = self._finish(trained, cohort)
+        if task.parts != "none":
+            self._record_calibrated(past, cohort, plan, trained, sound, task.parts, public.items.shape[0])
+        elif task.stored:
             assert len(asked) == 1, "one round at a time waits for the server's factors"
             self.pending = Pending(min(asked), self._keys(cohort), plan, trained, sound)
         else:
             self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)
-        answers = self._answers(asked, cohort, plan, trained, sound, missing)
-        each = seconds / max(len(cohort.users), 1)
-        stored = self._stored(past) if past is not None and how.stored else None
-        return {
-            round_: replace(answer, stored=stored, seconds=each * len(answer.updates), epochs=how.epochs)
-            for round_, answer in answers.items()
-        }
+        results = self._results(asked, cohort, plan, trained, sound, past.missing, seconds, task.epochs)
+        if not task.stored:
+            return results
+        stored = self._stored(past)
+        return {round_: replace(result, stored=stored) for round_, result in results.items()}
 
     def _record_calibrated(
-        self, past: _Remembered, cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_], how: Replay,
+        self,
+        past: _LoggedRounds,
+        cohort: _Cohort,
+        plan: Plan,
+        trained: Trained,
+        sound: NDArray[np.bool_],
+        parts: str,
         n_items: int,
-    ) -> None:  # fmt: skip
-        """Give fresh updates their logged lengths, in place, and log them."""
+    ) -> None:
+        """Give new updates their logged lengths, in place, and log them."""
         lengths = logged_lengths(plan, past.logged, past.plan, n_items)
-        dense_lengths = past.logged.dense_lengths.copy() if how.parts == "all" else None
+        dense_lengths = past.logged.dense_lengths.copy() if parts == "all" else None
         calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
         if dense_lengths is None:
             dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
@@ -180,22 +185,22 @@ class Devices:
         else:
             self.log.record(cohort.rounds, self._keys(cohort), plan, trained, lengths, dense_lengths, sound)
 
-    def settle(self, round_: int, factors: Factors) -> None:
-        """Log the round whose fresh updates were sent with the stored ones, scaled as the server scaled them."""
+    def apply_factors(self, round_: int, factors: Factors) -> None:
+        """Log the pending round, its updates scaled as the server scaled them."""
         if self.pending is not None and self.pending.round == round_:
-            self.pending.settle(factors, self.log, self.model.update_layout)
+            self.pending.apply_factors(factors, self.log, self.model.update_layout)
             self.pending = None
 
-    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
-        """Return the updates that the log has for a round and take up the private parameters it has for it."""
-        past = self._remember(self._cohort({round_: users}), n_items, private=True)
+    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> CohortResult:
+        """The logged updates of a past round; the private parameters become the logged ones."""
+        past = self._read_log(self._cohort({round_: users}), n_items, private=True)
         self.log.append(round_, past.entries, past.logged.private)
         self._private[past.cohort.places] = past.logged.private
-        return Answers(self._stored(past), {user: reason for (_, user), reason in past.missing.items()})
+        return CohortResult(self._stored(past), {user: reason for (_, user), reason in past.missing.items()})
 
     def restore(self, round_: int) -> None:
-        """Take up every device's state after a round, as its log has it."""
-        initial = self.model.init_private(self.interactions.user_keys, self.seed)
+        """Load every device's state after a round from the log."""
+        initial = self.model.init_private(self.interactions.user_keys, self.config.seed)
         self._private = self.log.private(round_, self.interactions.user_keys, initial)
         self._logged = max(round_, self.log.last_round())
 
@@ -204,15 +209,15 @@ class Devices:
         self.log.roll_back(round_)
         self.restore(round_)
 
-    def settle_private(self, round_: int) -> None:
-        """Let the log know exactly what the private parameters are after a round, also where it came from entries."""
+    def set_private(self, round_: int) -> None:
+        """Store the exact private parameters after a round in the log, also where they came from its entries."""
         keys = self.interactions.user_keys
-        initial = self.model.init_private(keys, self.seed)
-        unknown = ~np.isin(keys, self.log.store.exact(round_).keys) & (self._private != initial).any(axis=1)
+        initial = self.model.init_private(keys, self.config.seed)
+        unknown = ~np.isin(keys, self.log.store.private_state(round_).keys) & (self._private != initial).any(axis=1)
         if unknown.any():
-            self.log.settle(round_, keys[unknown], self._private[unknown])
+            self.log.set_private(round_, keys[unknown], self._private[unknown])
 
-    def _cohort(self, asked: Mapping[int, Sequence[UserId]]) -> _Cohort:
+    def _cohort(self, asked: Asked) -> _Cohort:
         first, last = min(asked), max(asked)
         if self._logged >= first:
             self.roll_back(first - 1)
@@ -226,13 +231,13 @@ class Devices:
     def _keys(self, cohort: _Cohort) -> NDArray[np.uint64]:
         return self.interactions.user_keys[cohort.places]
 
-    def _train(self, plan: Plan, public: Public, cohort: _Cohort, epochs: int) -> tuple[Trained, float]:
+    def _train(self, plan: Plan, public: GlobalParameters, cohort: _Cohort, epochs: int) -> tuple[Trained, float]:
         started = time.perf_counter()
         trained = self._trainer(plan, public, cohort.private, epochs)
         return trained, time.perf_counter() - started
 
-    def _refitted(self, public: Public, cohort: _Cohort) -> _Cohort:
-        """The same users, starting from vectors that fit the item table, where that is how devices train."""
+    def _refitted(self, public: GlobalParameters, cohort: _Cohort) -> _Cohort:
+        """The cohort with user vectors fitted to the item table, if devices train so (``LocalTraining.refit``)."""
         if not self.training.refit:
             return cohort
         items = np.ascontiguousarray(public.items)
@@ -249,26 +254,42 @@ class Devices:
         private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)[whose]
         return replace(cohort, private=private)
 
-    def _answers(
-        self, asked: Collection[int], cohort: _Cohort, plan: Plan, trained: Trained, sound: NDArray[np.bool_],
+    def _finish(self, trained: Trained, cohort: _Cohort) -> NDArray[np.bool_]:
+        """Add up the private updates of users with several rounds, in place; whose training did not diverge."""
+        sound = np.asarray(np.isfinite(trained.private).all(axis=1))
+        if not self.training.refit:
+            _add_up(trained, cohort, sound)
+        return sound
+
+    def _results(
+        self,
+        asked: Asked,
+        cohort: _Cohort,
+        plan: Plan,
+        trained: Trained,
+        sound: NDArray[np.bool_],
         missing: Reasons,
-    ) -> dict[int, Answers]:  # fmt: skip
-        """Keep what is private; send the rest, round by round."""
+        seconds: float,
+        epochs: int,
+    ) -> dict[int, CohortResult]:
+        """Keep the private parameters; the updates to send, by round."""
         self._private[cohort.places[sound]] = trained.private[sound]
         updates = Updates(
             cohort.users, plan.item_ptr, plan.items, trained.rows, trained.dense, plan.positives, trained.losses
         )
-        reasons = {**missing, **cohort.named(dict.fromkeys(np.flatnonzero(~sound).tolist(), DIVERGED))}
-        answers = {}
+        failed = {**missing, **cohort.named(dict.fromkeys(np.flatnonzero(~sound).tolist(), reasons.DIVERGED))}
+        each = seconds / max(len(cohort.users), 1)
+        results = {}
         for round_ in sorted(asked):
             start, stop = np.searchsorted(cohort.rounds, [round_, round_ + 1]).tolist()
-            failures = {user: reason for (number, user), reason in reasons.items() if number == round_}
-            answers[round_] = Answers(updates.between(start, stop).only(sound[start:stop]), failures)
-        return answers
+            own = updates.between(start, stop).only(sound[start:stop])
+            failures = {user: reason for (number, user), reason in failed.items() if number == round_}
+            results[round_] = CohortResult(own, failures, None, each * len(own), epochs)
+        return results
 
-    def _remember(self, cohort: _Cohort, n_items: int, *, private: bool) -> _Remembered:
-        """Read the previous trajectory's log of past rounds; who cannot is named with the reason."""
-        assert self.previous is not None, "only devices on a new trajectory have a past to go through again"
+    def _read_log(self, cohort: _Cohort, n_items: int, *, private: bool) -> _LoggedRounds:
+        """Read the previous trajectory's log of past rounds; reports users without a valid entry."""
+        assert self.previous is not None, "only devices on a new trajectory have a past to replay"
         entries, logged, absent = self.previous.read(cohort.rounds, self._keys(cohort), private=private)
         missing = cohort.named(absent)
         if missing:
@@ -276,62 +297,75 @@ class Devices:
         own_ptr, own_items = self.interactions.rows(cohort.places)
         same = logged.positives == np.diff(own_ptr)
         plan, whole = redraw_plan(
-            self.sampler, **self._purpose(), n_items=n_items, own_ptr=own_ptr, own_items=own_items,
-            user_keys=self._keys(cohort), rounds=cohort.rounds, walk_ptr=logged.walk_ptr, walks=logged.walks,
-        )  # fmt: skip
+            self.config.sampler,
+            **self._drawing(),
+            n_items=n_items,
+            own_ptr=own_ptr,
+            own_items=own_items,
+            user_keys=self._keys(cohort),
+            rounds=cohort.rounds,
+            bit_ptr=logged.bit_ptr,
+            draw_bits=logged.draw_bits,
+        )
         sound = same & whole & (np.diff(plan.item_ptr) == np.diff(logged.row_ptr))
         if sound.all():
-            return _Remembered(cohort, entries, logged, plan, missing)
-        reasons = np.where(same, DAMAGED, CHANGED).tolist()
-        found = cohort.named({int(place): reasons[place] for place in np.flatnonzero(~sound)})
-        rest = self._remember(cohort.only(sound), n_items, private=private)
-        return _Remembered(rest.cohort, rest.entries, rest.logged, rest.plan, {**missing, **found, **rest.missing})
+            return _LoggedRounds(cohort, entries, logged, plan, missing)
+        why = np.where(same, reasons.ENTRY_DAMAGED, reasons.DATA_CHANGED).tolist()
+        found = cohort.named({int(place): why[place] for place in np.flatnonzero(~sound)})
+        rest = self._read_log(cohort.only(sound), n_items, private=private)
+        return _LoggedRounds(rest.cohort, rest.entries, rest.logged, rest.plan, {**missing, **found, **rest.missing})
 
-    def _stored(self, past: _Remembered) -> Updates:
-        """The logged updates of a cohort, as far as their devices keep them."""
+    def _stored(self, past: _LoggedRounds) -> Updates:
+        """The logged updates of a cohort."""
         logged, plan = past.logged, past.plan
         assert logged.rows is not None
         assert logged.dense is not None
-        counts = np.diff(np.concatenate([[0], np.cumsum(logged.kept)])[logged.row_ptr])
-        ptr = np.concatenate([[0], np.cumsum(counts)])
+        counts = np.diff(offsets(logged.kept)[logged.row_ptr])
+        ptr = offsets(counts)
         losses = np.full(len(past.cohort.users), np.nan, np.float32)
         return Updates(
-            past.cohort.users, ptr, plan.items[logged.kept], logged.rows[logged.kept], logged.dense,
-            plan.positives, losses,
-        )  # fmt: skip
+            past.cohort.users,
+            ptr,
+            plan.items[logged.kept],
+            logged.rows[logged.kept],
+            logged.dense,
+            plan.positives,
+            losses,
+        )
 
-    def _plan(self, public: Public, cohort: _Cohort) -> Plan:
+    def _plan(self, public: GlobalParameters, cohort: _Cohort) -> Plan:
         own_ptr, own_items = self.interactions.rows(cohort.places)
         return draw_plan(
-            self.sampler, **self._purpose(), items=public.items, users=cohort.private, own_ptr=own_ptr,
-            own_items=own_items, user_keys=self._keys(cohort), rounds=cohort.rounds,
-        )  # fmt: skip
+            self.config.sampler,
+            **self._drawing(),
+            items=public.items,
+            users=cohort.private,
+            own_ptr=own_ptr,
+            own_items=own_items,
+            user_keys=self._keys(cohort),
+            rounds=cohort.rounds,
+        )
 
-    def _purpose(self) -> dict[str, Any]:
-        """What every plan of these devices is drawn with."""
+    def _drawing(self) -> dict[str, Any]:
+        """What all plans of these devices are drawn with."""
         return {
             "negatives": self.model.negatives,
             "pairwise": self.model.loss == "bpr",
-            "seed": self.seed,
+            "seed": self.config.seed,
             "workers": self.workers,
         }
 
 
-def _stretch(trained: Trained, cohort: _Cohort, factor: float) -> None:
-    """Take the private updates so many times, in place."""
+def _scale_private(trained: Trained, cohort: _Cohort, factor: float) -> None:
+    """Multiply the private updates by a factor, in place."""
     if factor != 1:
         trained.private[:] = cohort.private + np.float32(factor) * (trained.private - cohort.private)
 
 
 def _add_up(trained: Trained, cohort: _Cohort, sound: NDArray[np.bool_]) -> None:
-    """Let a user's private parameters after a round have its updates of the earlier rounds in them too, in place."""
+    """Add a user's private updates of earlier rounds to those of later ones, in place."""
     order = np.lexsort((cohort.rounds, cohort.places))
     order = order[sound[order]]
     for before, now in itertools.pairwise(order.tolist()):
         if cohort.places[before] == cohort.places[now]:
             trained.private[now] += trained.private[before] - cohort.private[before]
-
-
-def _sound(trained: Trained) -> NDArray[np.bool_]:
-    """Which clients' training did not diverge."""
-    return np.asarray(np.isfinite(trained.private).all(axis=1))

@@ -1,4 +1,4 @@
-"""Member: one user of a federation on its own device; all that the device keeps of it is one file."""
+"""Member: a user of a federation on its own device, and the one file that holds everything about it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,30 @@ from safetensors import SafetensorError
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
 from fedforget.device.pending import Pending
-from fedforget.device.terms import RefusedError, Terms
 from fedforget.errors import ConfigError
-from fedforget.orders import ORIGIN, Lineage
-from fedforget.randomness import UserId, user_key
+from fedforget.protocol import reasons
+from fedforget.protocol.order import ORIGIN, Lineage
+from fedforget.protocol.terms import RefusedError, Terms
+from fedforget.runtime.randomness import UserId, user_key
 
 TRAIN, TEST = "train", "test"
-#: What the files of users who left are called until they are removed.
+#: The ending of files of removed users until they are deleted.
 GONE = ".gone"
-#: Why a device does not do what it is asked.
-STRANGER = "it is not enrolled on this device"
-OUTDATED = "its device has had a newer order"
-UNKNOWN_PAST = "its device is on a trajectory that the server does not know"
-REASONS = (STRANGER, OUTDATED, UNKNOWN_PAST)
 
 
 class Member:
-    """A user's file: interactions, private parameters and update log, and how far it has followed the federation."""
+    """A user's file: interactions, private parameters, update log, and trajectories."""
 
     def __init__(self, files: UserFiles, user: UserId) -> None:
         self.files = files
         self.user = user
         self.key = user_key(user)
         if not files.path(self.key).exists() or self._meta("user") != json.dumps(user):
-            raise RefusedError(STRANGER)
+            raise RefusedError(reasons.NOT_ENROLLED)
 
     @classmethod
     def enrol(cls, files: UserFiles, terms: Terms, user: UserId, train: ArrayLike, test: ArrayLike = ()) -> Member:
-        """Let a user of this device join a federation with its items, some of them kept back to test with."""
+        """Create the file of a user who joins a federation, with its training and test items."""
         items = {part: np.unique(np.asarray(given, np.int64)) for part, given in ((TRAIN, train), (TEST, test))}
         _check(user, terms, items[TRAIN], items[TEST])
         key = user_key(user)
@@ -63,24 +59,24 @@ class Member:
 
     @cached_property
     def terms(self) -> Terms:
-        """What was agreed when the user joined."""
+        """The terms that the user joined with."""
         return Terms.from_dict(json.loads(self._meta("terms")))
 
     def check(self) -> None:
-        """Read the file through, so that damage shows before anything is done."""
+        """Check the whole file for damage."""
         found = self.files.query(self.key, "PRAGMA quick_check")
         if found != [("ok",)]:
             raise DamagedError(self.files.path(self.key), found[0][0])
 
     def items(self, part: str) -> NDArray[np.int32]:
-        """The user's items, sorted: those to train on, or those kept back to test with."""
+        """The user's training or test items, sorted."""
         lines = self.files.query(self.key, "SELECT item FROM interaction WHERE part = ? ORDER BY item", part)
         return np.array([item for (item,) in lines], np.int32)
 
     def accept(self, number: int) -> None:
-        """Note an order, and refuse one that is older than the last."""
+        """Store the number of an order; refuse one that is older than the last."""
         if number < int(self._meta("order")):
-            raise RefusedError(OUTDATED)
+            raise RefusedError(reasons.OUTDATED)
         self._set("order", str(number))
 
     def store(self, trajectory: str) -> SqliteStore:
@@ -88,15 +84,15 @@ class Member:
         return SqliteStore(self.files.folder, self.files.federation, trajectory, [self.key], self.files)
 
     def follow(self, lineage: Lineage, counted: int) -> int | None:
-        """Be on the last trajectory of a lineage; the round up to which it is as before if it is new here, else None.
+        """Move to the last trajectory of a lineage; if it is new here, the last round that is kept, else None.
 
-        A device that has missed some of the trajectories between keeps what all of them have kept, and nothing after
-        the last round that ``counted``. One that is new counts once it was ``followed``.
+        A device that has missed trajectories in between keeps the rounds that all of them kept, and none after the last
+        round that ``counted``. A new trajectory counts once ``followed`` was called.
         """
         names = [name for name, _ in lineage]
         held = [name for name in self._held() if name in names]
         if not held:
-            raise RefusedError(UNKNOWN_PAST)
+            raise RefusedError(reasons.UNKNOWN_TRAJECTORY)
         newest = max(held, key=names.index)
         if newest == names[-1]:
             return None
@@ -105,11 +101,11 @@ class Member:
         return until
 
     def followed(self, trajectory: str) -> None:
-        """The user is on a new trajectory."""
+        """Store that the user is on a new trajectory."""
         self._set("trajectories", json.dumps([*self._held(), trajectory]))
 
     def drop_all_but(self, trajectories: Sequence[str]) -> None:
-        """Give up what belongs to any other trajectory."""
+        """Remove everything about other trajectories."""
         gone = [name for name in self._held() if name not in trajectories]
         if gone:
             kept = json.dumps(list(trajectories))
@@ -120,11 +116,11 @@ class Member:
             self.files.change(self.key, statements, scrubbed=True)
 
     def keep_pending(self, trajectory: str, round_: int, body: bytes) -> None:
-        """Keep what waits to be scaled."""
+        """Store a pending round."""
         self.files.change(self.key, [("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", (trajectory, round_, body))])
 
     def take_pending(self, trajectory: str, round_: int) -> Pending | None:
-        """What waits to be scaled since this round, if anything; what came after it is dropped."""
+        """The pending round if it is this one; later ones are removed."""
         later = ("DELETE FROM pending WHERE trajectory = ? AND round > ?", (trajectory, round_))
         self.files.delete(self.key, [later])
         query = "SELECT body FROM pending WHERE trajectory = ? AND round = ?"
@@ -134,12 +130,12 @@ class Member:
         except (SafetensorError, KeyError) as error:
             raise DamagedError(self.files.path(self.key), error) from error
 
-    def settled(self, trajectory: str) -> None:
-        """Nothing waits any more."""
+    def drop_pending(self, trajectory: str) -> None:
+        """Remove the pending round."""
         self.files.delete(self.key, [("DELETE FROM pending WHERE trajectory = ?", (trajectory,))])
 
     def wipe(self) -> None:
-        """Remove the file and all that is in it."""
+        """Remove the file."""
         self.files.close()
         path = self.files.path(self.key)
         for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
@@ -154,7 +150,7 @@ class Member:
     def _meta(self, name: str) -> str:
         found = self.files.query(self.key, "SELECT value FROM meta WHERE name = ?", name)
         if not found:
-            raise RefusedError(STRANGER)
+            raise RefusedError(reasons.NOT_ENROLLED)
         return str(found[0][0])
 
     def _set(self, name: str, value: str) -> None:
@@ -169,26 +165,26 @@ def _check(user: UserId, terms: Terms, train: NDArray[np.int64], test: NDArray[n
         raise ConfigError(
             f"User {user!r} has item {both.min() if both.min() < 0 else both.max()}, but the catalogue has "
             f"{terms.n_items:,}.",
-            "Items are places in the federation's catalogue, from 0.",
+            "Items are positions in the federation's catalogue, from 0.",
         )
     if np.intersect1d(train, test).size:
         raise ConfigError(
-            f"Item {np.intersect1d(train, test)[0]} of user {user!r} is both to train on and to test with.",
+            f"Item {np.intersect1d(train, test)[0]} of user {user!r} is in both the training and the test items.",
             "Give it once.",
         )
 
 
 def user_of(files: UserFiles, key: int) -> UserId | None:
-    """Whose file it is; None for one in which nobody is enrolled."""
+    """The user of a file; None if nobody is enrolled in it."""
     found = files.query(key, "SELECT value FROM meta WHERE name = 'user'")
     user: UserId | None = json.loads(found[0][0]) if found else None
     return user
 
 
 def sweep(folder: Path) -> None:
-    """Remove the files of users who left, also what a kill left of them, and write zeros over them first.
+    """Overwrite the files of removed users with zeros and delete them, also those that a killed process left.
 
-    After that their blocks hold nothing, where the disk writes in place.
+    On disks that write in place nothing remains in their blocks.
     """
     for file in folder.glob(f"*{GONE}"):
         with file.open("r+b") as handle:

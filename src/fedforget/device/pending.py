@@ -1,4 +1,4 @@
-"""Pending: a replayed round whose updates were sent with the stored ones and wait to be scaled as the server did."""
+"""Pending: a replayed round that is not logged yet, since the server has still to send its factors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedforget.device.log.entries import Keys
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
 from fedforget.models import Layout
-from fedforget.replay import Factors
+from fedforget.protocol.factors import Factors
 
 
 @dataclass(frozen=True)
 class Pending:
-    """What some users did in a round; ``sound`` says whose training did not diverge."""
+    """The plan and training of some users in a round; ``sound``: whose training did not diverge."""
 
     round: int
     keys: Keys
@@ -27,21 +27,21 @@ class Pending:
     trained: Trained
     sound: NDArray[np.bool_]
 
-    def settle(self, factors: Factors, log: DeviceLog, layout: Layout) -> None:
-        """Log the round, its updates scaled."""
+    def apply_factors(self, factors: Factors, log: DeviceLog, layout: Layout) -> None:
+        """Log the round with its updates scaled."""
         fresh = self.trained
         scaled = Trained(fresh.rows.copy(), fresh.dense.copy(), fresh.private, fresh.losses)
         scale(self.plan.items, scaled, factors.items, factors.dense, layout)
         log.record(self.round, self.keys, self.plan, scaled, sound=self.sound)
 
     def to_bytes(self, place: int) -> bytes:
-        """What one of the users did, as a safetensors file."""
+        """One user's part, as a safetensors file."""
         plan, trained = self.plan, self.trained
         own = slice(plan.item_ptr[place], plan.item_ptr[place + 1])
-        walk = slice(plan.walk_ptr[place], plan.walk_ptr[place + 1])
+        bits = slice(plan.bit_ptr[place], plan.bit_ptr[place + 1])
         parts = {
             "items": plan.items[own],
-            "walks": plan.walks[walk],
+            "draw_bits": plan.draw_bits[bits],
             "positives": plan.positives[place : place + 1],
             "rows": trained.rows[own],
             "dense": trained.dense[place : place + 1],
@@ -52,12 +52,19 @@ class Pending:
 
     @classmethod
     def from_bytes(cls, round_: int, key: int, body: bytes) -> Pending:
-        """Read back what one user did."""
+        """Read one user's part."""
         parts = load(body)
         nothing = np.empty(0, np.int32)
         plan = Plan(
-            np.array([0, parts["items"].size]), parts["items"], parts["positives"], np.zeros(2, np.int64), nothing,
-            nothing, np.zeros(1, np.uint64), np.array([0, parts["walks"].size]), parts["walks"],
-        )  # fmt: skip
+            np.array([0, parts["items"].size]),
+            parts["items"],
+            parts["positives"],
+            np.zeros(2, np.int64),
+            nothing,
+            nothing,
+            np.zeros(1, np.uint64),
+            np.array([0, parts["draw_bits"].size]),
+            parts["draw_bits"],
+        )
         trained = Trained(parts["rows"], parts["dense"], parts["private"], parts["losses"])
         return cls(round_, np.array([key], np.uint64), plan, trained, np.ones(1, bool))

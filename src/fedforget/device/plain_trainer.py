@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget import randomness
 from fedforget.device.objective import objective
 from fedforget.device.plan import Plan
-from fedforget.device.training import LocalTraining, Trained
-from fedforget.models import Public, Recommender
+from fedforget.device.training import Trained
+from fedforget.models import GlobalParameters, Recommender
 from fedforget.models.parameters import Array
-from fedforget.tensors import torch
+from fedforget.protocol.training import LocalTraining
+from fedforget.runtime import randomness
+from fedforget.runtime.tensors import torch
 
 
 class PlainTrainer:
@@ -21,14 +22,16 @@ class PlainTrainer:
         self.training = training
         self.device = device
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
         out = Trained.empty(plan, self.model, private)
         for client in range(len(plan)):
             self._train(client, plan, public, private, epochs, out)
         return out
 
-    def _train(self, client: int, plan: Plan, public: Public, private: Array, epochs: int, out: Trained) -> None:
+    def _train(
+        self, client: int, plan: Plan, public: GlobalParameters, private: Array, epochs: int, out: Trained
+    ) -> None:
         used = plan.client_items(client)
         table, user, dense = (
             torch.tensor(part, device=self.device)[None].requires_grad_()

@@ -1,9 +1,7 @@
 """Plan: what each client of a cohort trains on this round, drawn before training starts.
 
-Every trainer (the plain loop, the stacked tensors, the compiled kernels) works off the same plan, which is why they
-can be compared number by number.
-
-Negatives are drawn by a walk over the items (``device.walk``), which a device can keep and follow again later.
+Every trainer (plain, stacked, compiled) uses the same plan, so that tests can compare them number by number. The bits
+of the draw (``device.negative_draw``) can be logged, to repeat it later.
 """
 
 from __future__ import annotations
@@ -13,19 +11,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.compiled import exact
-from fedforget.device.sampling import FLAGS, Items, Pointers, Sampler, survey
-from fedforget.device.walk import GROUP, Bits, draw_walks, follow_walks
+from fedforget.device.negative_draw import GROUP, Bits, draw_from_pools, draw_negatives, redraw_negatives
+from fedforget.device.sampling import Items, Pointers, point_flags, survey
+from fedforget.errors import ConfigError
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
-from fedforget.workers import Places, Workers
+from fedforget.protocol.sampler import Sampler
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.ragged import offsets
+from fedforget.runtime.randomness import Rounds
+from fedforget.runtime.workers import Places, Workers
 
 #: Draws below which redrawing them all takes less time than waking another worker.
 WORTH_SHARING = 30_000
 
 
-def _no_walks() -> Pointers:
+def _no_pointers() -> Pointers:
     return np.zeros(1, np.int64)
 
 
@@ -42,7 +43,7 @@ class Plan:
     that list: ``left`` is the item scored; ``right`` is -1, or for the pairwise loss the negative it is compared with.
     ``batch_keys`` name the streams that shuffle each client's samples.
 
-    ``walks[walk_ptr[c]:walk_ptr[c + 1]]`` are the bits of client c's walk, first bit lowest, the last byte filled up
+    ``draw_bits[bit_ptr[c]:bit_ptr[c + 1]]`` are the bits of client c's draw, first bit lowest, the last byte filled up
     with zeros: what ``redraw_plan`` needs. Training does not, so a plan made by hand may be without.
     """
 
@@ -53,8 +54,8 @@ class Plan:
     left: Items
     right: Items
     batch_keys: NDArray[np.uint64]
-    walk_ptr: Pointers = field(default_factory=_no_walks)
-    walks: Bits = field(default_factory=_no_bits)
+    bit_ptr: Pointers = field(default_factory=_no_pointers)
+    draw_bits: Bits = field(default_factory=_no_bits)
 
     def __len__(self) -> int:
         return int(self.positives.size)
@@ -90,25 +91,60 @@ def draw_plan(
     if negatives == 0:
         return own_plan(own_ptr, own_items)
     positives = np.diff(own_ptr)
-    draw_ptr = _ends(sampler.count(negatives, positives))
-    walk_ptr = _ends((items.shape[0] - positives + 7) // 8)
-    walks = np.zeros(walk_ptr[-1], np.uint8)
+    draw_ptr = offsets(sampler.count(negatives, positives))
+    bit_ptr = offsets((items.shape[0] - positives + 7) // 8)
+    draw_bits = np.zeros(bit_ptr[-1], np.uint8)
     drawn = np.empty((2, draw_ptr[-1]), np.int32)
     found = np.empty((positives.size, 3), np.int64)
     keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
     items = np.ascontiguousarray(items)
-    turned, lengths = survey(items)
+    if sampler.compiled:
+        turned, lengths = survey(items)
 
-    def draw(order: Places, counter: Places) -> None:
-        draw_walks(
-            order, counter, FLAGS[sampler.kind], sampler.R, items, turned, lengths, users, own_ptr, own_items, keys,
-            walk_ptr, walks, draw_ptr, drawn, found,
-        )  # fmt: skip
+        def draw(order: Places, counter: Places) -> None:
+            draw_negatives(
+                order,
+                counter,
+                point_flags(sampler),
+                sampler.R,
+                items,
+                turned,
+                lengths,
+                users,
+                own_ptr,
+                own_items,
+                keys,
+                bit_ptr,
+                draw_bits,
+                draw_ptr,
+                drawn,
+                found,
+            )
 
-    workers.run(draw, costs=np.add.reduceat(positives, np.arange(0, positives.size, GROUP)))
-    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
+        workers.run(draw, costs=np.add.reduceat(positives, np.arange(0, positives.size, GROUP)))
+    else:
+        pool_ptr, pools = _pools(sampler, items, users, own_ptr, own_items)
+        everyone = np.arange(positives.size), np.zeros(1, np.int64)
+        own = own_ptr, own_items
+        draw_from_pools(*everyone, len(items), pool_ptr, pools, *own, keys, bit_ptr, draw_bits, draw_ptr, drawn, found)
+    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, bit_ptr, draw_bits, found)
     batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
     return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept)
+
+
+def _pools(sampler: Sampler, items: Array, users: Array, own_ptr: Pointers, own_items: Items) -> tuple[Pointers, Items]:
+    """The candidate pool of each client, from a sampler that is not built in."""
+    pools = []
+    for client, user in enumerate(users):
+        own = own_items[own_ptr[client] : own_ptr[client + 1]]
+        pool = np.asarray(sampler.pool(items, user, own))
+        if pool.ndim != 1 or (pool.size and (pool.min() < 0 or pool.max() >= len(items))):
+            raise ConfigError(
+                f"Sampler {sampler.name!r} returned a pool with items that do not exist.",
+                f"pool() must return item indices from 0 to {len(items) - 1}.",
+            )
+        pools.append(pool.astype(np.int32))
+    return offsets([pool.size for pool in pools]), np.concatenate([np.empty(0, np.int32), *pools])
 
 
 def redraw_plan(
@@ -122,33 +158,36 @@ def redraw_plan(
     user_keys: NDArray[np.uint64],
     seed: int,
     rounds: Rounds,
-    walk_ptr: Pointers,
-    walks: Bits,
+    bit_ptr: Pointers,
+    draw_bits: Bits,
     workers: Workers,
 ) -> tuple[Plan, NDArray[np.bool_]]:
-    """The plan that ``draw_plan`` made, from its walks instead of the model; and whether each client's walk is sound.
+    """The plan that ``draw_plan`` made, from the bits of the draw instead of the model; and whose bits are valid.
 
-    A walk is sound if it has just the bits that the draw needs, and no more zeros than items outside the pool. A client
-    whose walk is not gets no negatives.
+    Bits are valid if they are just those that the draw needs, with no more zeros than items outside the pool. Clients
+    with invalid bits get no negatives.
     """
     if negatives == 0:
-        return own_plan(own_ptr, own_items), np.diff(walk_ptr) == 0
+        return own_plan(own_ptr, own_items), np.diff(bit_ptr) == 0
     positives = np.diff(own_ptr)
-    draw_ptr = _ends(sampler.count(negatives, positives))
+    draw_ptr = offsets(sampler.count(negatives, positives))
     drawn = np.empty((2, draw_ptr[-1]), np.int32)
     found = np.empty((positives.size, 3), np.int64)
     sound = np.empty(positives.size, np.bool_)
     keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
-    share = 100.0 if sampler.kind == "random" else sampler.R
-    walks = np.require(walks, requirements=["C", "W"])  # bytes from a log are read-only, another type to the compiler
+    share = sampler.R if point_flags(sampler) else 100.0
+    share = share if sampler.compiled else 0.0  # the size of any other pool is not known
+    draw_bits = np.require(
+        draw_bits, requirements=["C", "W"]
+    )  # bytes from a log are read-only, another type to the compiler
 
     def redraw(order: Places, counter: Places) -> None:
-        follow_walks(
-            order, counter, share, n_items, own_ptr, own_items, keys, walk_ptr, walks, draw_ptr, drawn, found, sound
+        redraw_negatives(
+            order, counter, share, n_items, own_ptr, own_items, keys, bit_ptr, draw_bits, draw_ptr, drawn, found, sound
         )
 
     workers.run(redraw, np.diff(draw_ptr), worth_sharing=bool(draw_ptr[-1] >= WORTH_SHARING))
-    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, walk_ptr, walks, found)
+    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, bit_ptr, draw_bits, found)
     batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
     return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept), sound
 
@@ -160,15 +199,9 @@ def own_plan(own_ptr: Pointers, own_items: Items) -> Plan:
     return Plan(own_ptr, own_items, np.diff(own_ptr), none, nothing, nothing, keys, none)
 
 
-def _ends(counts: NDArray[np.int64]) -> Pointers:
-    ptr = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
-
-
 @exact
 def _sizes(pairwise: bool, own_ptr: Pointers, found: Pointers) -> Pointers:
-    """Where each client's rows, samples and walk end."""
+    """Where each client's rows, samples and bits end."""
     n_clients = found.shape[0]
     ptr = np.zeros((3, n_clients + 1), np.int64)
     for c in range(n_clients):
@@ -182,10 +215,16 @@ def _sizes(pairwise: bool, own_ptr: Pointers, found: Pointers) -> Pointers:
 
 @exact
 def _laid_out(
-    pairwise: bool, own_ptr: Pointers, own_items: Items, draw_ptr: Pointers, drawn: Items, walk_ptr: Pointers,
-    walks: Bits, found: Pointers,
-) -> tuple[Pointers, Items, Items, Items, Bits]:  # fmt: skip
-    """Rows, samples and walks of all clients end to end: pointers to the three, rows, both sides of samples, walks."""
+    pairwise: bool,
+    own_ptr: Pointers,
+    own_items: Items,
+    draw_ptr: Pointers,
+    drawn: Items,
+    bit_ptr: Pointers,
+    draw_bits: Bits,
+    found: Pointers,
+) -> tuple[Pointers, Items, Items, Items, Bits]:
+    """Rows, samples and bits of all clients end to end: offsets of the three, rows, both sides of samples, bits."""
     ptr = _sizes(pairwise, own_ptr, found)
     items, kept = np.empty(ptr[0, -1], np.int32), np.empty(ptr[2, -1], np.uint8)
     left, right = np.empty(ptr[1, -1], np.int32), np.empty(ptr[1, -1], np.int32)
@@ -194,7 +233,7 @@ def _laid_out(
         rows = items[ptr[0, c] : ptr[0, c + 1]]
         rows[: own.size] = own
         rows[own.size :] = drawn[0, draw_ptr[c] : draw_ptr[c] + found[c, 0]]
-        kept[ptr[2, c] : ptr[2, c + 1]] = walks[walk_ptr[c] : walk_ptr[c] + found[c, 2]]
+        kept[ptr[2, c] : ptr[2, c + 1]] = draw_bits[bit_ptr[c] : bit_ptr[c] + found[c, 2]]
         draws = drawn[1, draw_ptr[c] : draw_ptr[c] + found[c, 1]]
         part = slice(ptr[1, c], ptr[1, c + 1])
         if pairwise:

@@ -1,65 +1,22 @@
-"""Negative samplers: which items a device trains against.
-
-Once per client and round, before local training, a candidate pool of items that the user never touched is formed
-and N · β · positives are drawn from it, without replacement (with, where the pool is too small). Pools by name:
-
-- ``random``: every item the user did not touch;
-- ``user``: the R percent of those nearest (Euclidean) to the user embedding;
-- ``item``: the R percent nearest to the mean embedding of the user's own items;
-- ``mixed``: the union of the last two, the paper's user-item mixed semi-hard sampler.
-"""
+"""Candidate pools of the built-in negative samplers, in compiled code (see ``protocol.sampler``)."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
 from fedforget.device.kernels.vectors import LANES
-from fedforget.errors import ConfigError, one_of
 from fedforget.models.parameters import Array
+from fedforget.protocol.sampler import Sampler
+from fedforget.runtime.compiled import exact, fast
 
 Items = NDArray[np.int32]
 Mask = NDArray[np.uint8]
 Pointers = NDArray[np.int64]
 
-KINDS = ["random", "user", "item", "mixed"]
-#: A kind as two bits: whether the pool looks around the user, and whether it looks around the user's items.
-FLAGS = {"random": 0b00, "user": 0b01, "item": 0b10, "mixed": 0b11}
 #: The rank of what is never among the nearest, above that of every distance: see ``rank``.
 FARTHEST = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """A negative sampler's settings: its kind, R (percent of the untouched items) and β in (0, 1]."""
-
-    kind: str = "mixed"
-    R: float = 75.0
-    beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise one_of("sampler", self.kind, KINDS)
-        if not 0 < self.R <= 100:
-            raise ConfigError(f"R is {self.R}.", "R is a percentage of the untouched items: above 0, at most 100.")
-        if not 0 < self.beta <= 1:
-            raise ConfigError(f"beta is {self.beta}.", "β is a share of the negatives: above 0, at most 1.")
-
-    @overload
-    def count(self, negatives: int, positives: int) -> int: ...
-
-    @overload
-    def count(self, negatives: int, positives: NDArray[np.int64]) -> NDArray[np.int64]: ...
-
-    def count(self, negatives: int, positives: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
-        """How many negatives a user with so many positives trains on: N · β · positives, at least one."""
-        count = np.maximum(1, np.floor(negatives * self.beta * positives + 0.5)).astype(np.int64)
-        return count if isinstance(positives, np.ndarray) else int(count)
 
 
 @exact
@@ -109,9 +66,16 @@ def distance_scratch(n_clients: int, items: Array) -> tuple[Array, Array]:
 
 @exact
 def measure(
-    flags: int, items: Array, turned: Array, lengths: Array, users: Array, own_ptr: Pointers, own_items: Items,
-    points: Array, out: Array,
-) -> int:  # fmt: skip
+    flags: int,
+    items: Array,
+    turned: Array,
+    lengths: Array,
+    users: Array,
+    own_ptr: Pointers,
+    own_items: Items,
+    points: Array,
+    out: Array,
+) -> int:
     """The squared distances of all items, up to a constant, to some users, to the centroids of their items, or to both.
 
     Each user gets as many rows of ``out`` as are returned; ``points`` is scratch. ``turned`` and ``lengths`` come from
@@ -213,14 +177,21 @@ def mark_pool(R: float, distances: Array, own: Items, marked: Mask) -> None:
         marked[i] = 0
 
 
+def point_flags(sampler: Sampler) -> int:
+    """What a built-in sampler's pool is near to: bit 0 the user, bit 1 the user's items."""
+    return sampler.near_user | sampler.near_items << 1
+
+
 def candidate_pool(sampler: Sampler, items: Array, user: Array, own: Items) -> Items:
-    """The items that negatives may be drawn from, by index: the plain definition, with which tests compare draws."""
+    """The candidate pool of a sampler, as item indices: the plain definition, which tests compare draws with."""
+    if not sampler.compiled:
+        return np.asarray(sampler.pool(items, user, own), np.int32)
     free = np.setdiff1d(np.arange(items.shape[0], dtype=np.int32), own)
-    if sampler.kind == "random":
+    if not point_flags(sampler):
         return free
     points, distances = distance_scratch(1, items)
     own_ptr = np.array([0, own.size])
-    n_points = measure(FLAGS[sampler.kind], items, *survey(items), user[None], own_ptr, own, points, distances)
+    n_points = measure(point_flags(sampler), items, *survey(items), user[None], own_ptr, own, points, distances)
     n_near = nearest_count(sampler.R, free.size)
     near = [free[np.argsort(row[free], kind="stable")[:n_near]] for row in distances[:n_points]]
     return np.unique(np.concatenate(near))

@@ -1,4 +1,4 @@
-"""Scoring: from a device's private parameters and the public ones to the scores of all items."""
+"""Scoring: the scores of all items for a device's users."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections.abc import Callable
 import numpy as np
 
 from fedforget.data import Interactions
-from fedforget.device.training import LocalTraining
-from fedforget.models import Public, Recommender
+from fedforget.models import GlobalParameters
 from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, confidence, fitted_user
 from fedforget.models.parameters import Array
+from fedforget.protocol.device_config import DeviceConfig
 
-#: The scores of all items for the user at a place.
+#: Scores all items for the user at a position.
 PlaceScorer = Callable[[int], Array]
 
 
-def scorer(
-    model: Recommender, training: LocalTraining, public: Public, interactions: Interactions, private: Array, seed: int
-) -> PlaceScorer:
-    """The scores of users with these interactions and private parameters.
+def scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> PlaceScorer:
+    """Scores users with these interactions and private parameters.
 
-    Where user vectors are fitted before training anyway, one that was never trained is fitted here.
+    If devices fit user vectors before training, the vector of a user who was never trained is fitted here.
     """
+    model = config.model
     score = model.scorer(public)
-    if not training.refit:
+    if not config.training.refit:
         return lambda place: score(private[place], interactions.items_of(place))
     items = np.ascontiguousarray(public.items)
     gram = items.T @ items
 
     def score_place(place: int) -> Array:
         own, row = interactions.items_of(place), private[place]
-        if np.array_equal(row, model.init_private(interactions.user_keys[place : place + 1], seed)[0]):
+        if np.array_equal(row, model.init_private(interactions.user_keys[place : place + 1], config.seed)[0]):
             row = row.copy()
             weight = confidence(CONFIDENCE, len(items), own.size)
             vector = fitted_user(items, gram, own, weight, REGULARISATION)

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedforget import randomness
-from fedforget.compiled import exact
 from fedforget.device.kernels.adam import BETA_1, BETA_2, EPSILON
 from fedforget.device.objective import objective
 from fedforget.device.plan import Plan
-from fedforget.device.training import LocalTraining, Trained, steps
-from fedforget.models import Public, Recommender
+from fedforget.device.training import Trained, steps
+from fedforget.models import GlobalParameters, Recommender
 from fedforget.models.parameters import Array
-from fedforget.tensors import torch
-from fedforget.workers import Places, Workers, taken
+from fedforget.protocol.training import LocalTraining
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.tensors import torch
+from fedforget.runtime.workers import Places, Workers, taken
 
 #: Clients trained together on the CPU; beyond this their state leaves the cache.
 GROUP = 16
@@ -37,7 +38,7 @@ class StackedTrainer:
         self.device = device
         self.group = group
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """Train the clients of a plan."""
         out = Trained.empty(plan, self.model, private)
         n_steps = steps(plan, epochs, self.training.batch)
@@ -57,7 +58,7 @@ class StackedTrainer:
         clients: NDArray[np.int64],
         n_steps: NDArray[np.int64],
         plan: Plan,
-        public: Public,
+        public: GlobalParameters,
         private: Array,
         epochs: int,
         out: Trained,
@@ -94,7 +95,7 @@ class StackedTrainer:
         counts = np.diff(plan.sample_ptr)[clients]
         out.losses[clients] = losses.cpu().numpy() / np.maximum(counts, 1)
 
-    def _stack(self, clients: NDArray[np.int64], plan: Plan, public: Public, private: Array) -> list[Tensor]:
+    def _stack(self, clients: NDArray[np.int64], plan: Plan, public: GlobalParameters, private: Array) -> list[Tensor]:
         """Item rows (padded with zeros), private rows and dense tensors of a group."""
         n_rows = int(np.diff(plan.item_ptr)[clients].max())
         items = np.zeros((clients.size, n_rows, public.items.shape[1]), np.float32)

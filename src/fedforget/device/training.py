@@ -14,33 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.plan import Plan
-from fedforget.errors import ConfigError
-from fedforget.models.parameters import Array, Public
+from fedforget.models.parameters import Array, GlobalParameters
 from fedforget.models.recommender import Recommender
 
 TRAINERS = ["auto", "compiled", "stacked", "plain"]
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How long and how fast a client trains in one round, with a fresh Adam each time.
-
-    With ``refit`` a client first fits its user vector to the item table as it is now, by least squares
-    (``models.least_squares``), instead of going on from the one of its last round. That is for models that score by a
-    dot product.
-    """
-
-    epochs: int = 20
-    batch: int = 64
-    lr: float = 0.001
-    refit: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in (("epochs", self.epochs), ("batch", self.batch)):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}.", f"Give at least 1; the paper has {LocalTraining()}.")
-        if not 0 < self.lr < 1:
-            raise ConfigError(f"lr is {self.lr}.", "Give a learning rate between 0 and 1, such as 0.001.")
 
 
 @dataclass(frozen=True)
@@ -66,7 +43,7 @@ class Trained:
 class Trainer(Protocol):
     """Trains the clients of a plan for ``epochs`` epochs; ``private`` holds one flat row a client."""
 
-    def __call__(self, plan: Plan, public: Public, private: Array, epochs: int) -> Trained:
+    def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
         """Train, changing nothing that was passed in."""
 
 

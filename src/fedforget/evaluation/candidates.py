@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.compiled import exact
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact
 
 
 @exact

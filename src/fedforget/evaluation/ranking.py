@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
 from fedforget.data import Interactions
 from fedforget.errors import ConfigError, DataError, FedForgetError
 from fedforget.evaluation.candidates import draw_candidates
-from fedforget.evaluation.report import FULL, SAMPLED, Evaluation
+from fedforget.evaluation.report import Evaluation
 from fedforget.models.parameters import Array
-from fedforget.workers import Places, Workers, taken
+from fedforget.protocol.metrics import FULL, SAMPLED
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.workers import Places, Workers, taken
 
 #: Gives the scores of all items for a user index.
 Scorer = Callable[[int], Array]

@@ -1,1 +1,1 @@
-"""Experiments: an attacked federation, every way to recover from it, and a report that shows them side by side."""
+"""Experiments: comparisons of unlearning methods, benchmarks, and the reproduction of the FRU paper."""

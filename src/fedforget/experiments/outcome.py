@@ -1,4 +1,4 @@
-"""Outcome: what one way to recover costs and how good the model is after it."""
+"""Outcome: cost and accuracy of one unlearning variant."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ from typing import Any
 
 from fedforget.server.unlearning.receipt import Receipt
 
-Metrics = Mapping[str, float]
-
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The metrics of those who stay, in both protocols."""
+    """Metrics of the remaining users in both protocols."""
 
-    sampled: Metrics
-    full: Metrics
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return {"sampled": dict(self.sampled), "full": dict(self.full)}
+    sampled: Mapping[str, float]
+    full: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class LogSize:
-    """What the devices of a federation keep for unlearning, in mean bytes a device.
+    """Mean size of the unlearning log in bytes per device.
 
-    ``total`` is everything; ``rows`` of it are item rows (or their lengths), ``dense`` the other public tensors.
-    ``formula`` is what the paper's storage analysis gives for the same devices and participations, item rows only.
-    ``item_table`` is the item embeddings in float32, which any device has to receive anyway.
+    ``rows`` are the item rows (or their norms), ``dense`` the other public tensors, ``formula`` the size of the item
+    rows by the paper's formula, and ``item_table`` the item embeddings in float32.
     """
 
     total: float
@@ -38,23 +31,17 @@ class LogSize:
     formula: float
     item_table: float
 
-    @property
-    def share(self) -> float:
-        """All of it as a share of the item table."""
-        return self.total / self.item_table
 
-
-#: The accuracy after some rounds, in their order.
+#: Accuracy by round.
 Curve = Sequence[tuple[int, Accuracy]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way's result.
+    """The result of one variant.
 
-    ``seconds`` is the wall clock of unlearning, without any evaluation; ``speedup`` is Retrain's seconds over these,
-    None where nothing is done or Retrain is not there to compare with. ``log`` is the log that the method runs on.
-    ``communication_rounds`` is how often devices were asked; None where it is not known.
+    ``seconds`` is the wall time of unlearning without evaluation. ``speedup`` is relative to Retrain; None if nothing
+    was unlearned or Retrain was not measured.
     """
 
     seconds: float
@@ -63,32 +50,23 @@ class Outcome:
     log: LogSize
     receipt: Receipt | None = field(default=None, compare=False)
     curve: Curve = ()
-    communication_rounds: int | None = None
+    communication_rounds: int | None = 0
 
-    def against(self, reference: Outcome | None) -> Outcome:
-        """The same, with its speed-up over a reference."""
-        if reference is None or not self.seconds:
-            return replace(self, speedup=None)
-        return replace(self, speedup=reference.seconds / self.seconds)
+    def relative_to(self, reference: Outcome | None) -> Outcome:
+        """The same outcome with its speed-up over a reference."""
+        speedup = reference.seconds / self.seconds if reference is not None and self.seconds else None
+        return replace(self, speedup=speedup)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures for JSON: no receipt, no curve."""
+        """As plain values, without receipt and curve."""
         return {
             "seconds": self.seconds,
             "speedup": self.speedup,
             "communication_rounds": self.communication_rounds,
-            **self.accuracy.to_dict(),
+            **asdict(self.accuracy),
             "log": asdict(self.log),
         }
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], curve: Curve = ()) -> Outcome:
-        """What ``to_dict`` gave."""
-        return cls(
-            values["seconds"],
-            values["speedup"],
-            Accuracy(values["sampled"], values["full"]),
-            LogSize(**values["log"]),
-            curve=curve,
-            communication_rounds=values.get("communication_rounds"),
-        )
+    def curve_dicts(self) -> list[dict[str, Any]]:
+        """The curve as plain values."""
+        return [{"round": round_, **asdict(accuracy)} for round_, accuracy in self.curve]

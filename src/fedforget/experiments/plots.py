@@ -1,177 +1,62 @@
-"""Plots: accuracy, time, log size and the way over the rounds, each as SVG to stand inside a page.
-
-matplotlib is imported only here and only when something is drawn: it is slow to load, and few commands need it.
-"""
+"""Plots: the figures of the studies and of the report. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from fedforget.experiments.comparison import Comparison
-from fedforget.experiments.outcome import Accuracy
-from fedforget.experiments.ways import WAYS
+import polars as pl
+
+from fedforget.experiments.studies import SELECTIONS, STUDIES
+from fedforget.experiments.summary import PLACE, study_rows
+from fedforget.experiments.variants import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which people with colour-blindness can tell apart; grey for the reference.
-COLOURS = {
-    "attacked": "#d55e00",
-    "continue": "#cc79a7",
-    "fedremove": "#e69f00",
-    "retrain": "#595959",
-    "retrain-condensed": "#a6a6a6",
-    "fru-all": "#f0e442",
-    "fru-server": "#56b4e9",
-    "fru-device": "#0072b2",
-    "fru-logged": "#009e73",
+#: The colour-blind safe palette of Okabe and Ito; grey for the reference.
+_PALETTE = "#d55e00 #cc79a7 #e69f00 #595959 #a6a6a6 #f0e442 #56b4e9 #0072b2 #009e73"
+COLOURS = dict(zip(VARIANTS, _PALETTE.split(), strict=True))
+#: Colour, marker and line of curves that are not variants.
+CURVES = {
+    "importance": ("#0072b2", "o", "-"),
+    "mixed": ("#0072b2", "o", "-"),
+    "random": ("#e69f00", "s", "--"),
+    "user": ("#009e73", "^", "-."),
+    "item": ("#cc79a7", "D", ":"),
+} | {variant.label: (COLOURS[name], "o", "-") for name, variant in VARIANTS.items()}
+MARKERS = "oDs^v"
+LABELS = {"sampled_hr": "sampled HR@10, %", "sampled_ndcg": "sampled NDCG@10, %"}
+PARTS = {
+    "share_log_bytes": "everything",
+    "share_log_rows_bytes": "item rows alone",
+    "share_formula_bytes": "the paper's formula",
+    "paper_share": "the paper",
 }
-#: Those on which white letters would be hard to read.
-PALE = ("retrain-condensed", "continue", "fedremove", "fru-all", "fru-server")
-MARKERS = {"attacked": "X", "retrain": "s", "fru-server": "D", "fru-device": "o", "fru-logged": "^"}
+_MALICIOUS = pl.format("{} malicious users", "share")
+AXES = {"alpha": "α, fraction of stored rows", "beta": "β, fraction of negatives", "lambda": "λ, fraction of epochs"}
+INK, FAINT = "#222222", "#eeeeee"
 STYLE: Any = {
     "font.family": "sans-serif",
-    "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#999999",
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.axisbelow": True,
     "svg.fonttype": "none",
     "svg.hashsalt": "fedforget",
 }
-#: What matplotlib would add to a file of each kind, and the resolution of those that have one.
-UNSAID = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
-DPI = 120
-METRICS: dict[str, Callable[[Accuracy], float]] = {
-    "sampled HR@10": lambda accuracy: 100 * accuracy.sampled["hr"],
-    "sampled NDCG@10": lambda accuracy: 100 * accuracy.sampled["ndcg"],
-    "full HR@10": lambda accuracy: 100 * accuracy.full["hr"],
-    "full NDCG@10": lambda accuracy: 100 * accuracy.full["ndcg"],
-}
-
-
-def accuracy_by_method(comparison: Comparison) -> str:
-    """Both metrics in both protocols, a bar a method, and a line where Retrain is."""
-
-    def draw(figure: Figure) -> None:
-        for column, ((title, metric), axes) in enumerate(zip(METRICS.items(), _row(figure, len(METRICS)), strict=True)):
-            values = {name: metric(outcome.accuracy) for name, outcome in comparison.outcomes.items()}
-            _bars(axes, values, names=column == 0)
-            _values_inside(axes, values)
-            axes.set_title(title)
-            if "retrain" in values:
-                axes.axvline(values["retrain"], color="#222222", linestyle=":", linewidth=1.3)
-
-    return _svg(draw, "accuracy", (10, _height(comparison)))
-
-
-def time_by_method(comparison: Comparison) -> str:
-    """Seconds of unlearning, and how many times faster than Retrain that is."""
-
-    def draw(figure: Figure) -> None:
-        outcomes = {name: outcome for name, outcome in comparison.outcomes.items() if WAYS[name].method is not None}
-        labels = {
-            name: f"{outcome.seconds:.1f} s" + (f"  ({outcome.speedup:.1f}x)" if outcome.speedup else "")
-            for name, outcome in outcomes.items()
-        }
-        (axes,) = _row(figure, 1)
-        bars = _bars(axes, {name: outcome.seconds for name, outcome in outcomes.items()}, names=True)
-        axes.bar_label(bars, list(labels.values())[::-1], padding=4, fontsize=10)
-        axes.margins(x=0.15)
-        axes.set_xlabel("seconds (speed-up over Retrain)")
-
-    return _svg(draw, "time", (10, _height(comparison)))
-
-
-def log_by_method(comparison: Comparison) -> str:
-    """Bytes of log a device, from small to large on a logarithmic scale, and the item table to measure them by."""
-
-    def draw(figure: Figure) -> None:
-        (axes,) = _row(figure, 1)
-        sizes = {name: outcome.log.total for name, outcome in comparison.outcomes.items()}
-        for place, (name, size) in enumerate(reversed(list(sizes.items()))):
-            share = comparison.outcomes[name].log.share
-            axes.plot([size], [place], "o", markersize=10, color=COLOURS[name])
-            axes.annotate(
-                f"{in_bytes(size)}  ({share:.1%})", (size, place), (10, 0), textcoords="offset points", va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )  # fmt: skip
-        axes.set_yticks(range(len(sizes)), [WAYS[name].label for name in reversed(sizes)])
-        axes.set_xscale("log")
-        table = comparison.setting["item_table_bytes"]
-        axes.axvline(table, color="#595959", linestyle=":", linewidth=1.2)
-        axes.set_ylim(-0.6, len(sizes) - 0.2)
-        axes.annotate("item table", (table, len(sizes) - 0.55), (5, 0), textcoords="offset points", color="#595959")
-        axes.set_xlim(min(sizes.values()) / 2, max(*sizes.values(), table) * 6)
-        axes.grid(axis="x", color="#eeeeee")
-        axes.set_axisbelow(True)
-        axes.set_xlabel("bytes a device (share of the item table)")
-
-    return _svg(draw, "log", (10, _height(comparison)))
-
-
-def accuracy_over_rounds(comparison: Comparison) -> str:
-    """How the accuracy grew while the attacked model was trained, and while others were rebuilt."""
-
-    def draw(figure: Figure) -> None:
-        for axes, title in zip(_row(figure, 2), ("sampled HR@10", "full NDCG@10"), strict=True):
-            for name, outcome in comparison.outcomes.items():
-                if outcome.curve:
-                    rounds = [round_ for round_, _ in outcome.curve]
-                    values = [METRICS[title](accuracy) for _, accuracy in outcome.curve]
-                    style: dict[str, Any] = {"color": COLOURS[name], "marker": MARKERS.get(name, "o"), "markersize": 5}
-                    axes.plot(rounds, values, label=WAYS[name].label, **style)
-            axes.set_title(title)
-            axes.set_xlabel("round")
-            axes.grid(color="#eeeeee")
-            if axes.lines:
-                axes.legend(frameon=False, loc="lower right")
-
-    return _svg(draw, "rounds", (10, 3.6))
-
-
-def in_bytes(size: float) -> str:
-    """A size as people read it."""
-    if size < 1000:
-        return f"{size:.0f} B"
-    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
-
-
-def _height(comparison: Comparison) -> float:
-    return 0.9 + 0.34 * len(comparison.outcomes)
-
-
-def _row(figure: Figure, count: int) -> list[Axes]:
-    return list(figure.subplots(1, count, squeeze=False)[0])
-
-
-def _bars(axes: Axes, values: Mapping[str, float], *, names: bool) -> BarContainer:
-    """Horizontal bars, the first on top."""
-    shown = list(values)[::-1]
-    bars = axes.barh(range(len(shown)), [values[name] for name in shown], color=[COLOURS[name] for name in shown])
-    axes.set_yticks(range(len(shown)), [WAYS[name].label for name in shown] if names else [""] * len(shown))
-    axes.tick_params(axis="y", length=0)
-    return bars
-
-
-def _values_inside(axes: Axes, values: Mapping[str, float]) -> None:
-    """Each bar's value at its foot, where no line crosses it."""
-    for place, (name, value) in enumerate(reversed(list(values.items()))):
-        colour = "#111111" if name in PALE else "white"
-        axes.annotate(
-            f"{value:.1f}", (0, place), (6, 0), textcoords="offset points", va="center", color=colour, fontweight="bold"
-        )
+#: Metadata that matplotlib would add to a file.
+METADATA = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
 
 
 def paint(draw: Callable[[Figure], None], inches: tuple[float, float], kind: str = "svg") -> bytes:
-    """A figure as a file, svg or png, without a date or anything else that would differ the next time."""
+    """A figure as an SVG or PNG file; the same figure gives the same bytes."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -179,14 +64,198 @@ def paint(draw: Callable[[Figure], None], inches: tuple[float, float], kind: str
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
         file = BytesIO()
-        figure.savefig(file, format=kind, dpi=DPI, metadata=dict.fromkeys(UNSAID[kind]))
+        figure.savefig(file, format=kind, dpi=120, metadata=dict.fromkeys(METADATA[kind]))
     return file.getvalue()
 
 
-def _svg(draw: Callable[[Figure], None], name: str, inches: tuple[float, float]) -> str:
-    """A figure as an ``<svg>`` element that needs nothing from elsewhere, its ids its own within a page."""
-    text = paint(draw, inches).decode()
-    element = text[text.index("<svg") :]
-    element = re.sub(r' xmlns(:xlink)?="[^"]*"', "", element)
+def svg_element(data: bytes, name: str) -> str:
+    """An SVG file as an element of an HTML page, with its ids prefixed by a name."""
+    text = data.decode()
+    element = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text[text.index("<svg") :])
     element = re.sub(r' width="[^"]*pt" height="[^"]*pt"|(?<=<svg) height="[^"]*pt"', "", element, count=1)
     return re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", element)
+
+
+def variant_plot(points: pl.DataFrame, kind: str = "svg", *, log: bool = False, line: float | None = None) -> bytes:
+    """Points on a line for each variant, with a panel for each ``panel`` and ``xlabel``.
+
+    ``points`` has the columns panel, xlabel, way, series, lane (position within the line), x, err and label. The series
+    "the paper" is drawn as a tick. ``line`` draws a vertical line.
+    """
+    ways = [name for name in VARIANTS if name in set(points["way"])]
+    lanes = int(points["lane"].max()) + 1  # type: ignore[arg-type]
+    markers = _markers(points["series"].unique(maintain_order=True).to_list())
+
+    def draw(axes: Axes, part: pl.DataFrame, *, first: bool) -> None:
+        labels = [VARIANTS[name].label if first else "" for name in reversed(ways)]
+        axes.set_yticks(range(len(ways)), labels)
+        axes.set_ylim(-0.6, len(ways) - 0.4)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color=FAINT)
+        if log:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        if line is not None:
+            axes.axvline(line, color=INK, linestyle=":", linewidth=1.2)
+        for point in part.iter_rows(named=True):
+            y = len(ways) - 1 - ways.index(point["way"]) + 0.4 * ((lanes - 1) / 2 - point["lane"]) / lanes
+            _point(axes, point, y, markers[point["series"]])
+        axes.margins(x=0.25 if part["label"].str.len_chars().max() else 0.08)
+
+    height = 1.0 + 0.2 * len(ways) * (1 + min(lanes, 2))
+    return _panels(points, draw, height, kind, markers)
+
+
+def _markers(series: Sequence[str]) -> dict[str, str]:
+    ours = [name for name in series if not name.startswith("the paper")]
+    marks = {name: MARKERS[place % len(MARKERS)] for place, name in enumerate(ours)}
+    return {name: marks.get(name, "|" if name == "the paper" else "x") for name in series}
+
+
+def _point(axes: Axes, point: Mapping[str, Any], y: float, marker: str) -> None:
+    paper = marker in "|x"
+    style: Any = {
+        "color": INK if paper else COLOURS[point["way"]],
+        "markeredgecolor": INK,
+        "ecolor": INK,
+        "capsize": 2.5,
+    }
+    error = None if point["err"] is None else [point["err"]]
+    width, size = (1.8, 9) if paper else (0.7, 7)
+    axes.errorbar([point["x"]], [y], xerr=error, fmt=marker, markersize=size, markeredgewidth=width, **style)
+    axes.annotate(point["label"], (point["x"], y), (8, 0), textcoords="offset points", va="center", fontsize=9)
+
+
+def curve_plot(points: pl.DataFrame, kind: str = "svg") -> bytes:
+    """Curves with a panel for each ``panel`` and ``ylabel``.
+
+    ``points`` has the columns panel, xlabel, ylabel, series, x, y and err; a series without x is a horizontal line.
+    """
+
+    def draw(axes: Axes, part: pl.DataFrame, *, first: bool) -> None:
+        for (name,), curve in part.group_by("series", maintain_order=True):
+            if curve["x"].null_count():
+                axes.axhline(curve["y"][0], color=INK, linestyle=":", linewidth=1.4, label=str(name))
+                continue
+            colour, marker, line = CURVES.get(str(name)) or (None, "o", "-")
+            style: Any = {"color": colour, "marker": marker, "linestyle": line, "markersize": 6, "capsize": 2.5}
+            axes.errorbar(curve["x"], curve["y"], yerr=curve["err"].fill_null(0.0), label=str(name), **style)
+        axes.set_ylabel(part["ylabel"][0] if first else "")
+        axes.grid(color=FAINT)
+
+    return _panels(points, draw, 2.8, kind)
+
+
+def curve_points(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
+    """The frame of ``curve_plot`` from rows."""
+    names, numbers = ["panel", "xlabel", "ylabel", "series"], ["x", "y", "err"]
+    return pl.DataFrame(list(rows), dict.fromkeys(names, pl.String) | dict.fromkeys(numbers, pl.Float64), orient="row")
+
+
+def _panels(
+    points: pl.DataFrame, draw: Callable[..., None], height: float, kind: str, markers: Mapping[str, str] | None = None
+) -> bytes:
+    """A grid with a column for each ``panel`` and a row for each label, and one legend."""
+    row_label = "ylabel" if markers is None else "xlabel"
+    columns, rows = (points[name].unique(maintain_order=True).to_list() for name in ("panel", row_label))
+
+    def paint_all(figure: Figure) -> None:
+        grid = figure.subplots(len(rows), len(columns), squeeze=False)
+        for (i, row), (j, column) in ((r, c) for r in enumerate(rows) for c in enumerate(columns)):
+            part, axes = points.filter(pl.col("panel") == column, pl.col(row_label) == row), grid[i][j]
+            if part.height:
+                draw(axes, part, first=j == 0)
+                axes.set_xlabel(part["xlabel"][0])
+            axes.set_title(column if i == 0 else "")
+        _legend(figure, markers)
+
+    return paint(paint_all, (max(7.0, 1.6 + 3.4 * len(columns)), height * len(rows) + 0.4), kind)
+
+
+def _legend(figure: Figure, markers: Mapping[str, str] | None) -> None:
+    from matplotlib.lines import Line2D
+
+    if markers is None:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+    else:
+        style: Any = {"linestyle": "", "color": "#999999", "markeredgecolor": INK, "markersize": 7}
+        handles = [Line2D([], [], marker=marker, label=name, **style) for name, marker in markers.items()]
+        labels = list(markers)
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+
+
+def in_bytes(size: float) -> str:
+    """A size in B, kB or MB."""
+    if size < 1000:
+        return f"{size:.0f} B"
+    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+def study_plots(summary: pl.DataFrame) -> Iterator[tuple[str, bytes]]:
+    """An SVG and a PNG file for every study that has results."""
+    for study in STUDIES:
+        rows = study_rows(summary, study)
+        for kind in METADATA if rows.height else ():
+            if study in AXES:
+                yield f"{study}.{kind}", curve_plot(_curves(study, rows), kind)
+            elif study == "storage":
+                yield f"{study}.{kind}", variant_plot(_sizes(rows), kind, log=True, line=100.0)
+            else:
+                points = _accuracies(rows) if study == "table-1" else _times(rows)
+                yield f"{study}.{kind}", variant_plot(points, kind)
+
+
+def _accuracies(rows: pl.DataFrame) -> pl.DataFrame:
+    labels = LABELS | {"paper_hr": LABELS["sampled_hr"], "paper_ndcg": LABELS["sampled_ndcg"]}
+    series = pl.when(pl.col("metric").str.starts_with("paper")).then(pl.lit("the paper")).otherwise(_MALICIOUS)
+    shown = rows.filter(pl.col("metric").is_in(list(labels))).with_columns(pl.col("mean", "std") * 100, series=series)
+    return _points(shown, pl.col("metric").replace(labels), pl.lit("")).sort(pl.col("series") == "the paper")
+
+
+def _times(rows: pl.DataFrame) -> pl.DataFrame:
+    ratio = rows.filter(pl.col("metric") == "ratio").select("place", "way", ratio=pl.col("mean").round(1))
+    times = rows.filter(pl.col("metric") == "seconds").join(
+        ratio, on=["place", "way"], how="left", maintain_order="left"
+    )
+    seconds = pl.format("{} s", pl.col("mean").round(1))
+    label = pl.when(pl.col("ratio").is_null()).then(seconds).otherwise(pl.format("{} ({}x)", seconds, "ratio"))
+    return _points(times.with_columns(series=_MALICIOUS), pl.lit("seconds (against Retrain)"), label)
+
+
+def _sizes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sizes in percent of the item table. The formula is for the paper's own FRU."""
+    shown = rows.filter((pl.col("metric") != "share_formula_bytes") | (pl.col("way") == "fru-server"))
+    shown = shown.filter(pl.col("metric").is_in(list(PARTS))).with_columns(
+        pl.col("mean") * 100, std=pl.lit(None, pl.Float64)
+    )
+    shown = shown.with_columns(
+        series=pl.col("metric").replace(PARTS), share=pl.col("metric").replace(PARTS).str.head(9)
+    )
+    return _points(shown, pl.lit("% of the item table"), pl.lit(""))
+
+
+def _points(rows: pl.DataFrame, xlabel: pl.Expr, label: pl.Expr) -> pl.DataFrame:
+    lane = pl.col("share").rank("dense").cast(pl.Int64) - 1
+    panel = pl.col("pair").alias("panel")
+    return rows.select(panel, "way", "series", xlabel=xlabel, lane=lane, x="mean", err="std", label=label)
+
+
+def _curves(study: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Curves over α, β or λ, and a horizontal line for Retrain."""
+    retrain = pl.col("way") == "retrain"
+    timed = rows.filter(pl.col("metric") == "ratio", ~retrain).group_by(*PLACE, "way").len()["len"].to_list()
+    labels = LABELS | ({"ratio": "times as fast as Retrain"} if study == "lambda" and max(timed, default=0) > 1 else {})
+    series = {"alpha": pl.col("selection"), "beta": pl.col("sampler"), "lambda": pl.col("variant")}[study]
+    scale = pl.when(pl.col("metric") == "ratio").then(1.0).otherwise(100.0)
+    curves = rows.filter(pl.col("metric").is_in(list(labels))).select(
+        pl.col("place").alias("panel"),
+        ylabel=pl.col("metric").replace(labels),
+        xlabel=pl.lit(AXES[study]),
+        series=pl.when(retrain).then("variant").otherwise(series),
+        x=pl.when(~retrain).then(study),
+        y=scale * pl.col("mean"),
+        err=scale * pl.col("std"),
+    )
+    every = [curves.filter(pl.col("series") == "all").with_columns(series=pl.lit(name)) for name in SELECTIONS]
+    return pl.concat([curves.filter(pl.col("series") != "all"), *every]).sort("x", maintain_order=True)

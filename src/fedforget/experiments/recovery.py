@@ -1,28 +1,29 @@
-"""Recovery: one attacked federation, and every way to get rid of what the malicious users did, side by side."""
+"""Recovery: a federation trained under attack, and copies of it that forget the malicious users."""
 
 from __future__ import annotations
 
 import shutil
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedforget.attacks import Attack
-from fedforget.coordinator import OnRound
 from fedforget.data import Interactions, synthetic
 from fedforget.device.compute import Compute
-from fedforget.device.log.settings import Log
-from fedforget.device.sampling import Sampler
-from fedforget.device.training import LocalTraining
 from fedforget.errors import ConfigError
-from fedforget.experiments import measures
+from fedforget.experiments import machine, measures
 from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
-from fedforget.experiments.ways import WAYS, Way, needs_whole_updates, ways_for
-from fedforget.federation import Federation
-from fedforget.models import Recommender
+from fedforget.experiments.variants import VARIANTS, Variant, needs_whole_updates, select_variants, variants_for
+from fedforget.models import MODELS, Recommender
+from fedforget.protocol.attack import Attack
+from fedforget.protocol.log import Log
+from fedforget.protocol.sampler import Sampler
+from fedforget.protocol.training import LocalTraining
+from fedforget.server.coordinator import OnRound
 from fedforget.server.unlearning.receipt import Receipt
+from fedforget.simulation.federation import Federation
 
 REFERENCE = "retrain"
 SLIM = Log()
@@ -30,15 +31,30 @@ WHOLE = Log("float32", "all")
 Say = Callable[[str], None]
 
 
-class Recovery:
-    """A federation with malicious users in a work folder, trained once, and copies of it that forget them.
+@dataclass(frozen=True)
+class RecoverySettings:
+    """How the federation is trained and attacked. With ``malicious=0`` there is no attack."""
 
-    Each of the ``ways`` that suit the model gets its own copy, with the log that one would keep for it in practice,
-    on the same disk. What is spent is removed at the end, by ``close``, unless it is large: some file systems make
-    new files many times slower for a while after thousands were deleted, which would count against whoever comes
-    next. The log of ``before``, the attacked federation, is whole only if a way needs whole updates (on
-    MovieLens-100k NCF's are 34 MB a round); ``slim`` is the same federation with lengths only. With ``malicious=0``
-    nobody attacks, and there is nothing to recover from: "attacked" is then plain training.
+    rounds: int = 200
+    malicious: float = 0.2
+    gamma: float = 4.0
+    seed: int = 0
+    preset: str = "default"
+    training: LocalTraining | None = None
+    sampler: Sampler | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds is {self.rounds}.", "Give at least 1.")
+
+
+class Recovery:
+    """Trains a federation under attack once, then runs every variant on its own copy.
+
+    All copies are in ``folder``. Finished copies are deleted in ``close``, unless their logs are large: on some file
+    systems deleting thousands of files slows down the following writes, which would distort the timings.
+    ``before`` is the attacked federation; its log holds whole updates only if a variant needs them. ``slim`` is the
+    same federation with a log of norms.
     """
 
     def __init__(
@@ -47,51 +63,49 @@ class Recovery:
         test: Interactions,
         model: Recommender,
         folder: str | Path,
+        settings: RecoverySettings | None = None,
         *,
-        rounds: int = 200,
-        malicious: float = 0.2,
-        gamma: float = 4.0,
-        seed: int = 0,
-        ways: Mapping[str, Way] = WAYS,
-        training: LocalTraining | None = None,
-        sampler: Sampler | None = None,
-        preset: str = "default",
+        variants: Mapping[str, Variant] = VARIANTS,
         compute: Compute | None = None,
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        if rounds < 1:
-            raise ConfigError(f"rounds is {rounds}.", "Give at least 1: an attack needs a round to take part in.")
-        self.ways = ways = ways_for(model, ways)
-        self.preset = preset
-        self.rounds = rounds
+        self.config = settings = settings or RecoverySettings()
+        self.variants = variants_for(model, variants)
         self.folder = Path(folder)
-        attack = Attack.by(train.user_ids.tolist(), malicious, gamma=gamma, seed=seed) if malicious else None
-        self.malicious, self.gamma = attack.users if attack else (), gamma
+        users, seed = train.user_ids.tolist(), settings.seed
+        attack = Attack.by(users, settings.malicious, gamma=settings.gamma, seed=seed) if settings.malicious else None
+        self.malicious = attack.users if attack else ()
         self.train, self.test = train.without(self.malicious), test.without(self.malicious)
         self.before = Federation(
-            train, model, seed=seed, path=self.folder / "before", training=training, sampler=sampler, attack=attack,
-            log=WHOLE if needs_whole_updates(ways) else SLIM, compute=compute, source=source, preset=preset,
-        )  # fmt: skip
+            train,
+            model,
+            seed=seed,
+            path=self.folder / "before",
+            preset=settings.preset,
+            training=settings.training,
+            sampler=settings.sampler,
+            attack=attack,
+            log=WHOLE if needs_whole_updates(self.variants) else SLIM,
+            compute=compute,
+            source=source,
+        )
         self.slim = self.before
-        self._spent: list[Federation] = []
+        self._finished: list[Federation] = []
 
     def fit(self, on_round: OnRound | None = None) -> None:
-        """Train the attacked federation; one that was interrupted goes on."""
-        self.before.fit(rounds=max(self.rounds, self.before.rounds), on_round=on_round)
-        if self.before.settings.log != SLIM:
+        """Train the attacked federation, or resume its training."""
+        self.before.fit(rounds=max(self.config.rounds, self.before.rounds), on_round=on_round)
+        if self.before.config.log != SLIM:
             self.slim = self._copy(self.before, "slim", SLIM)
 
     def warm_up(self) -> None:
-        """Go every way once on a few made-up users, so that no timing includes compiling or loading machine code."""
-        data = synthetic(users=20, items=30, mean_items=8, seed=0)
-        train, test = data.split(test=0.2, seed=0)
-        training = LocalTraining(epochs=2)
+        """Run every variant once on a small data set, so that no timing includes compilation."""
+        train, test = synthetic(users=20, items=30, mean_items=8, seed=0).split(test=0.2, seed=0)
+        settings = RecoverySettings(rounds=3, training=LocalTraining(epochs=2), preset=self.config.preset)
         with TemporaryDirectory() as folder:
-            small = Recovery(
-                train, test, self.before.model, folder, rounds=3, ways=self.ways, training=training, preset=self.preset
-            )
+            small = Recovery(train, test, self.before.model, folder, settings, variants=self.variants)
             small.fit()
-            for name in self.ways:
+            for name in self.variants:
                 small.recover(name)
             small.close()
 
@@ -103,82 +117,103 @@ class Recovery:
         keep: Collection[str] = (),
         say: Say = lambda line: None,
     ) -> dict[str, Outcome]:
-        """Every chosen way's outcome, with its speed-up over the reference, which is measured first."""
+        """The outcome of every variant, with its speed-up over Retrain."""
         outcomes = {}
-        for name in sorted(self.ways, key=lambda name: name != REFERENCE):
-            say(self.ways[name].label)
+        for name in sorted(self.variants, key=lambda name: name != REFERENCE):
+            say(self.variants[name].label)
             outcomes[name] = self.recover(name, repeats=repeats, curve=name in curves, keep=name in keep)
-        return {name: outcomes[name].against(outcomes.get(REFERENCE)) for name in self.ways}
+        return {name: outcomes[name].relative_to(outcomes.get(REFERENCE)) for name in self.variants}
 
     def recover(self, name: str, *, repeats: int = 1, curve: bool = False, keep: bool = False) -> Outcome:
-        """One way's outcome: the median seconds of some repeats, the accuracy after it, and the log it ran on.
+        """The outcome of one variant, with the median time of the repeats.
 
-        ``curve`` asks for the accuracy over the rounds as well; ``keep`` leaves the federation as it is then in the
-        work folder, under the way's name.
+        ``curve`` also measures the accuracy over the rounds. ``keep`` leaves the federation in the folder.
         """
         if repeats < 1:
             raise ConfigError(f"repeats is {repeats}.", "Give at least 1.")
-        way = self.ways[name]
-        source = self.slim if way.log == SLIM else self.before
-        if way.method is None:
-            return self._outcome(source, [0.0], measures.log_size(source), None, curve)
-        seconds: list[float] = []
-        for repeat in range(repeats):
-            last = repeat == repeats - 1
-            fed = self._copy(source, name if last else f"{name}-{repeat + 1}", way.log)
-            if last:
-                log = measures.log_size(fed)
-            receipt = fed.forget(self.malicious, way.method)
-            seconds.append(receipt.seconds)
-            if not last:
-                self._spend(fed)
-        outcome = self._outcome(fed, seconds, log, receipt, curve)
+        variant = self.variants[name]
+        source = self.slim if variant.log == SLIM else self.before
+        if variant.method is None:
+            return self._outcome(source, measures.log_size(source), [], curve)
+        receipts = []
+        for repeat in reversed(range(1, repeats)):
+            extra = self._copy(source, f"{name}-{repeat}", variant.log)
+            receipts.append(extra.forget(self.malicious, variant.method))
+            self._discard(extra)
+        fed = self._copy(source, name, variant.log)
+        log = measures.log_size(fed)
+        receipts.append(fed.forget(self.malicious, variant.method))
+        outcome = self._outcome(fed, log, receipts, curve)
         fed.close()
         if not keep:
-            self._spend(fed)
+            self._discard(fed)
         return outcome
 
+    def _outcome(self, fed: Federation, log: LogSize, receipts: Sequence[Receipt], curve: bool) -> Outcome:
+        accuracy = measures.accuracy_after(fed, fed.rounds, self.train, self.test)
+        points = [*measures.accuracy_curve(fed, self.train, self.test), (fed.rounds, accuracy)] if curve else ()
+        if not receipts:
+            return Outcome(0.0, None, accuracy, log, None, points, 0)
+        seconds = statistics.median(receipt.seconds for receipt in receipts)
+        return Outcome(seconds, None, accuracy, log, receipts[-1], points, receipts[-1].communication_rounds)
+
     def popular(self) -> Accuracy:
-        """What the most popular items among those who stay would reach, for comparison."""
-        return measures.accuracy_of_popularity(self.train, self.test, self.before)
+        """The accuracy of recommending the most popular items."""
+        score = measures.popularity(self.train)
+        return measures.accuracy_of(score, self.train, self.test, self.before.devices.workers)
 
     def close(self) -> None:
-        """Give up the attacked federation, files and all."""
-        for fed in {fed.path: fed for fed in (self.slim, self.before, *self._spent)}.values():
-            _give_up(fed)
-        self._spent.clear()
+        """Close and delete the attacked federation and all finished copies."""
+        for fed in {fed.path: fed for fed in (self.slim, self.before, *self._finished)}.values():
+            _delete(fed)
+        self._finished.clear()
 
-    def _spend(self, fed: Federation) -> None:
-        """Have a federation removed, in the end or, if its logs are large, now."""
-        if fed.settings.log.whole_updates:
-            _give_up(fed)
+    def _discard(self, fed: Federation) -> None:
+        if fed.config.log.whole_updates:
+            _delete(fed)
         else:
-            self._spent.append(fed)
+            self._finished.append(fed)
 
     def _copy(self, source: Federation, name: str, log: Log) -> Federation:
-        """A copy in the work folder, in place of one that an interrupted attempt may have left."""
         path = self.folder / name
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)  # may be left from an interrupted run
         return source.copy(path, log=log)
 
-    def _outcome(
-        self, fed: Federation, seconds: Sequence[float], log: LogSize, receipt: Receipt | None, curve: bool
-    ) -> Outcome:
-        accuracy = measures.accuracy_after(fed, fed.rounds, self.train, self.test)
-        way_there = measures.accuracy_on_the_way(fed, self.train, self.test) if curve else []
-        return Outcome(
-            seconds=statistics.median(seconds),
-            speedup=None,
-            accuracy=accuracy,
-            log=log,
-            receipt=receipt,
-            curve=[*way_there, (fed.rounds, accuracy)] if curve else (),
-            communication_rounds=receipt.communication_rounds if receipt is not None else 0,
-        )
 
-
-def _give_up(fed: Federation) -> None:
-    """Close a federation and remove its folder."""
+def _delete(fed: Federation) -> None:
     assert fed.path is not None
     fed.close()
     shutil.rmtree(fed.path, ignore_errors=True)
+
+
+def bench_unlearn(
+    data: Interactions,
+    models: Sequence[str],
+    settings: RecoverySettings,
+    *,
+    variants: Sequence[str] = tuple(VARIANTS),
+    repeats: int = 1,
+    work: Path | None = None,
+    say: Say = lambda line: None,
+) -> dict[str, Any]:
+    """Train each model under attack, run every variant, and collect time, accuracy and log size.
+
+    Logs are kept in a temporary folder inside ``work``: about 20 GB for NCF with whole updates on MovieLens-100k.
+    """
+    chosen = select_variants(variants)
+    if work is not None and not work.is_dir():
+        raise ConfigError(f"The work folder {work} does not exist.", "Create it, or omit it for a temporary folder.")
+    train, test = data.split(test=0.2, seed=settings.seed)
+    names = ("preset", "rounds", "malicious", "gamma", "seed")
+    shown = {name: getattr(settings, name) for name in names} | {"repeats": repeats}
+    result: dict[str, Any] = {"models": {}, "settings": shown, "machine": machine.describe()}
+    for name in models:
+        with TemporaryDirectory(prefix="fedforget-bench-", dir=work) as folder:
+            recovery = Recovery(train, test, MODELS.build(name), folder, settings, variants=chosen)
+            say(f"{name}: warm-up, then {settings.rounds} rounds with {len(recovery.malicious)} malicious users")
+            recovery.warm_up()
+            recovery.fit()
+            outcomes = recovery.compare(repeats=repeats, say=lambda label: say(f"{name}: {label}"))  # noqa: B023
+            recovery.close()
+        result["models"][name] = {"methods": {key: outcome.to_dict() for key, outcome in outcomes.items()}}
+    return result

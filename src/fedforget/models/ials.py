@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedforget.errors import ConfigError
 from fedforget.models.least_squares import confidence, fitted_user
-from fedforget.models.parameters import Array, Public
+from fedforget.models.parameters import Array, GlobalParameters
 from fedforget.models.recommender import LocalModel, Recommender, Scorer
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class IALS(Recommender):
         """p pᵀ, of which the lower half says everything, row after row."""
         return {"gram": (self.dim * (self.dim + 1) // 2,)}
 
-    def direction(self, public: Public, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
+    def direction(self, public: GlobalParameters, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
         """Minus half the gradient of the mean loss a user: rows − V (p pᵀ + reg of items / users · I), all means."""
         gram = np.zeros((self.dim, self.dim), np.float32)
         gram[np.tril_indices(self.dim)] = dense
@@ -71,7 +71,7 @@ class IALS(Recommender):
         gram[np.diag_indices(self.dim)] += np.float32(self.item_reg(len(items), users) / max(users, 1))
         return items - public.items @ gram, np.empty(0, np.float32)
 
-    def scorer(self, public: Public) -> Scorer:
+    def scorer(self, public: GlobalParameters) -> Scorer:
         """Fits the user vector in compiled code."""
         items = np.ascontiguousarray(public.items)
         gram, reg = items.T @ items, self.user_reg(len(items))
@@ -83,13 +83,13 @@ class IALS(Recommender):
 
         return score
 
-    def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
+    def score(self, private: Array, public: GlobalParameters, own_items: NDArray[np.int32]) -> Array:
         """The scores of all items for one user whose training items are given."""
         return self.scorer(public)(private, own_items)
 
     def user(self, local: LocalModel) -> Tensor:
         """The user vectors of clients whose tables hold all items, (C, dim): what the compiled code computes."""
-        from fedforget.tensors import torch
+        from fedforget.runtime.tensors import torch
 
         n_items = local.items.shape[1]
         weights = self.alpha * (n_items / local.degree.clamp(min=1)).sqrt().unsqueeze(-1)

@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast, inlined
 from fedforget.models.parameters import Array
-from fedforget.workers import next_place
+from fedforget.runtime.compiled import exact, fast, inlined
+from fedforget.runtime.workers import next_place
 
 #: The weight of own items and the regularisation with which a trained model's user vectors are fitted again.
 CONFIDENCE, REGULARISATION = 1.0, 20.0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedforget import randomness
 from fedforget.errors import ConfigError
 from fedforget.models.parameters import Array
 from fedforget.models.recommender import LocalModel, Recommender
+from fedforget.runtime import randomness
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ class NCF(Recommender):
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         """Score the items at these positions: h · MLP([u, v])."""
-        from fedforget.tensors import torch
+        from fedforget.runtime.tensors import torch
 
         dense = local.dense
         of_user = torch.baddbmm(dense["mlp.0.bias"].unsqueeze(1), local.user.unsqueeze(1), dense["mlp.0.user"])

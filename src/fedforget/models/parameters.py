@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
+from fedforget.runtime.compiled import exact
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,16 +51,16 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Public:
+class GlobalParameters:
     """The public part of a model: the item table and, in one flat vector, every other shared tensor."""
 
     items: Array
     dense: Array
     layout: Layout
 
-    def copy(self) -> Public:
+    def copy(self) -> GlobalParameters:
         """An independent copy."""
-        return Public(self.items.copy(), self.dense.copy(), self.layout)
+        return GlobalParameters(self.items.copy(), self.dense.copy(), self.layout)
 
     def named(self) -> dict[str, Array]:
         """Every tensor by name, the item table as ``items``."""
@@ -79,7 +79,7 @@ class Public:
         return digest.hexdigest()
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Any], layout: Layout) -> Public:
+    def from_tensors(cls, tensors: Mapping[str, Any], layout: Layout) -> GlobalParameters:
         """Put together tensors by name, as ``named`` gives them."""
         dense = np.empty(layout.size, np.float32)
         for name in layout.shapes:

@@ -7,18 +7,19 @@ one backward pass over the sum of the clients' losses gives every client its own
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.errors import ConfigError, one_of
-from fedforget.models.parameters import Array, Layout, Public
+from fedforget.errors import ConfigError, unknown_choice
+from fedforget.models.parameters import Array, GlobalParameters, Layout
+from fedforget.runtime import randomness
+from fedforget.runtime.components import Component
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +54,7 @@ class LocalModel:
 
 
 @dataclass(frozen=True)
-class Recommender(ABC):
+class Recommender(Component):
     """The base of every model. A new one needs ``name`` and ``logits``; see ``examples/own_model.py``."""
 
     dim: int = 64
@@ -61,7 +62,6 @@ class Recommender(ABC):
     negatives: int = 1
     loss: str = "bce"
 
-    name: ClassVar[str]
     #: Whether the user's vector is computed from the item table and the user's own items, instead of trained in epochs.
     #: Such a model has no private parameters and needs no negatives.
     closed_form: ClassVar[bool] = False
@@ -80,14 +80,14 @@ class Recommender(ABC):
         if not 0 < self.init_std < float("inf"):
             raise ConfigError(f"init_std is {self.init_std}.", "Give a positive spread, such as 0.1.")
         if self.loss not in self.losses:
-            raise one_of("loss", self.loss, list(self.losses))
+            raise unknown_choice("loss", self.loss, list(self.losses))
 
     @abstractmethod
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         """The scores, before the sigmoid, of the items at (C, B) positions of each client's table: (C, B)."""
 
     def dense_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Public tensors beside the item table. None by default."""
+        """Shared tensors beside the item table. None by default."""
         return {}
 
     def private_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -98,7 +98,7 @@ class Recommender(ABC):
         """What a client sends beside item rows. By default the updates of the dense tensors."""
         return self.dense_shapes()
 
-    def direction(self, public: Public, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
+    def direction(self, public: GlobalParameters, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
         """The direction in which to move the item table and the dense tensors, from the combined updates of a cohort.
 
         ``users`` is the number of users in the federation. By default the updates are that direction.
@@ -134,7 +134,7 @@ class Recommender(ABC):
             )
         return Layout(shapes)
 
-    def init_public(self, n_items: int, seed: int) -> Public:
+    def init_public(self, n_items: int, seed: int) -> GlobalParameters:
         """The public parameters before the first round."""
         state = randomness.stream(seed, randomness.INIT_PUBLIC, 0, np.uint64(0))
         items = np.empty((n_items, self.dim), np.float32)
@@ -142,7 +142,7 @@ class Recommender(ABC):
         dense = np.empty(self.dense_layout.size, np.float32)
         for name, tensor in self.dense_layout.views(dense).items():
             self.init_dense(name, tensor, state)
-        return Public(items, dense, self.dense_layout)
+        return GlobalParameters(items, dense, self.dense_layout)
 
     def init_private(self, user_keys: NDArray[np.uint64], seed: int) -> Array:
         """Each user's private parameters before its first round, one flat row a user."""
@@ -163,16 +163,16 @@ class Recommender(ABC):
         """
         return vectors
 
-    def scorer(self, public: Public) -> Scorer:
+    def scorer(self, public: GlobalParameters) -> Scorer:
         """The scores of all items as a function of a user's private parameters and training items.
 
         Whatever all users share is computed once, here.
         """
         return lambda private, own_items: self.score(private, public, own_items)
 
-    def score(self, private: Array, public: Public, own_items: NDArray[np.int32]) -> Array:
+    def score(self, private: Array, public: GlobalParameters, own_items: NDArray[np.int32]) -> Array:
         """The scores of all items for one user whose training items are given."""
-        from fedforget.tensors import torch
+        from fedforget.runtime.tensors import torch
 
         own = torch.zeros(1, public.items.shape[0])
         own[0, torch.from_numpy(own_items.astype(np.int64))] = 1
@@ -186,8 +186,3 @@ class Recommender(ABC):
             every = torch.arange(public.items.shape[0])[None]
             scores: Array = self.logits(local, every)[0].numpy()
         return scores
-
-    def settings(self) -> dict[str, Any]:
-        """The model's name and settings, as written to ``config.toml``."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}}

@@ -1,33 +1,25 @@
-"""Clients: the server's only view of the devices. An engine implements it, in process or over a network."""
+"""Clients: the server's view of the devices, in process or over a network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from fedforget.models import Public
-from fedforget.randomness import UserId
-from fedforget.replay import Factors, Replay
-from fedforget.updates import Answers
+from fedforget.models import GlobalParameters
+from fedforget.protocol.factors import Factors
+from fedforget.protocol.tasks import Asked, Task
+from fedforget.protocol.updates import CohortResult
 
 
 class Clients(Protocol):
-    """What a server may ask of devices: user ids in, updates or named failures out.
+    """The devices of a federation on one trajectory. Asking again for the same round gives the same result."""
 
-    Asking again for the same round gives the same answer.
-    """
+    def run(self, task: Task, asked: Asked, public: GlobalParameters | None = None) -> Mapping[int, CohortResult]:
+        """Let users carry out a task, each for the rounds that it is asked for; the result of each round.
 
-    def train(self, round_: int, public: Public, users: Sequence[UserId], epochs: int) -> Answers:
-        """Let these users train from ``public``."""
-
-    def replay(self, asked: Mapping[int, Sequence[UserId]], public: Public, how: Replay) -> Mapping[int, Answers]:
-        """Let users go through past rounds again, on a new trajectory, all from ``public``.
-
-        ``asked`` says who is asked for which round. A device is reached once, whatever the number of its rounds.
+        A device gets one message, whatever the number of its rounds. ``public`` are the global parameters to start
+        from, for tasks that need them.
         """
 
-    def settle(self, round_: int, factors: Factors) -> None:
-        """Tell the users of a replay that sent stored updates too how their fresh ones were scaled."""
-
-    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> Answers:
-        """Let these users return, and take up again, what their logs have for a past round."""
+    def apply_factors(self, round_: int, factors: Factors) -> None:
+        """Tell the devices of a replay with stored updates how the server scaled their new ones."""

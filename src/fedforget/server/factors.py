@@ -7,8 +7,8 @@ from pathlib import Path
 from safetensors.numpy import load_file, save
 
 from fedforget.errors import RunError
-from fedforget.files import link_file, make_folder, write_file
-from fedforget.replay import Factors
+from fedforget.protocol.factors import Factors
+from fedforget.runtime.files import link_file, make_folder, write_file
 
 
 class FactorsFolder:

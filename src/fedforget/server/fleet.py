@@ -1,4 +1,4 @@
-"""Fleet: devices on a network as a server sees them, beyond the rounds of one trajectory."""
+"""Fleet: the devices of a federation on a network, as the server sees them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedforget.models import Public
-from fedforget.randomness import UserId
+from fedforget.models import GlobalParameters
+from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import History
 from fedforget.server.registry import WipeOrder
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What devices found when they evaluated a model on themselves: means over ``users`` users, and who is missing."""
+class FleetEvaluation:
+    """Metrics that devices computed: means over ``users`` users; ``failures`` are users without a result."""
 
     k: int
     users: int
@@ -29,13 +29,13 @@ class Measured:
 
 
 class Fleet(Protocol):
-    """How a server reaches the devices of its federation."""
+    """How the server reaches the devices of its federation."""
 
     def clients(self, history: History, in_service: History) -> Clients:
         """The devices on the trajectory of a history, while that of another (or the same) is in service."""
 
-    def measure(self, history: History, public: Public, users: Sequence[UserId]) -> Measured:
-        """Let these users' devices evaluate a model, each on what it has kept back."""
+    def evaluate(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> FleetEvaluation:
+        """Let users' devices evaluate a model on their test items."""
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
-        """Have devices wipe users who left; the orders that were confirmed."""
+        """Let devices wipe forgotten users; the orders that were confirmed."""

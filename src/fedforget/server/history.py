@@ -27,12 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedforget.database import open_database, scrub
 from fedforget.errors import RunError
-from fedforget.files import cannot_write, link_file, make_folder, write_file
-from fedforget.models import Layout, Public
-from fedforget.orders import ORIGIN, Lineage
-from fedforget.randomness import UserId
+from fedforget.models import GlobalParameters, Layout
+from fedforget.protocol.order import ORIGIN, Lineage
+from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.files import cannot_write, link_file, make_folder, write_file
+from fedforget.runtime.randomness import UserId
 from fedforget.server.state import ServerState
 
 FORMAT = 2
@@ -237,7 +237,7 @@ class History:
         else:
             link_file(self._path(round_), other._path(round_))
 
-    def snapshot(self, round_: int) -> Public:
+    def snapshot(self, round_: int) -> GlobalParameters:
         """The public parameters after a round."""
         return self.state(round_).public
 
@@ -273,14 +273,14 @@ class History:
         end, after = self._readable([round_ for round_ in reversed(usable) if round_ >= last])
         return float(np.linalg.norm(after.items - before.items)) * (last - first + 1) / (end - start)
 
-    def _readable(self, rounds: Sequence[int]) -> tuple[int, Public]:
+    def _readable(self, rounds: Sequence[int]) -> tuple[int, GlobalParameters]:
         """The first of these rounds whose snapshot is not damaged, and the public parameters in it."""
         for round_ in rounds[:-1]:
             with suppress(RunError):
                 return round_, self.snapshot(round_)
         return rounds[-1], self.snapshot(rounds[-1])
 
-    def forget_after(self, round_: int) -> None:
+    def drop_after(self, round_: int) -> None:
         """Drop every round after this one, and whatever files a crash left behind."""
         try:
             with self._db:

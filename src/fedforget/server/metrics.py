@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedforget.files import cannot_write, write_file
+from fedforget.runtime.files import cannot_write, write_file
 
 
 class MetricsFile:

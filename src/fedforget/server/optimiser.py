@@ -7,17 +7,18 @@ into every snapshot and is rolled back with it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from fedforget.compiled import fast
-from fedforget.errors import ConfigError, one_of
-from fedforget.models import Public
+from fedforget.errors import ConfigError
+from fedforget.models import GlobalParameters
 from fedforget.models.parameters import Array
-from fedforget.server.aggregate import Step
+from fedforget.runtime.compiled import fast
+from fedforget.runtime.components import Component, Registry
+from fedforget.server.aggregation import Step
 from fedforget.server.state import ServerState
 
 #: The name under which the number of steps so far is kept.
@@ -27,8 +28,8 @@ ADAM, YOGI, ADAGRAD = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Optimiser(ABC):
-    """The base of every server optimiser: a learning rate ``lr`` and its schedule.
+class Optimiser(Component):
+    """Base class of server optimisers: a learning rate ``lr`` and its schedule.
 
     With a ``horizon`` the learning rate falls linearly from ``lr`` to ``lr * final`` within the first so many rounds
     and stays there; without one (0) it is constant.
@@ -37,8 +38,6 @@ class Optimiser(ABC):
     lr: float = 1.0
     horizon: int = 0
     final: float = 0.2
-
-    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < float("inf"):
@@ -59,10 +58,6 @@ class Optimiser(ABC):
     @abstractmethod
     def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
         """The state after a step along the combined update of a round; changes nothing that was passed in."""
-
-    def settings(self) -> dict[str, Any]:
-        """The optimiser's name and settings, as written to ``config.toml``."""
-        return {"name": self.name, **{field.name: getattr(self, field.name) for field in fields(self)}}
 
 
 @dataclass(frozen=True)
@@ -150,18 +145,7 @@ class Adagrad(Adaptive):
     rule: ClassVar[int] = ADAGRAD
 
 
-#: The built-in optimisers by name.
-OPTIMISERS: dict[str, type[Optimiser]] = {kind.name: kind for kind in (SGD, Adam, Yogi, Adagrad)}
-
-
-def build_optimiser(name: str, **settings: Any) -> Optimiser:
-    """A built-in optimiser by name."""
-    if name not in OPTIMISERS:
-        raise one_of("optimiser", name, sorted(OPTIMISERS))
-    try:
-        return OPTIMISERS[name](**settings)
-    except TypeError as error:
-        raise ConfigError(f"Optimiser {name!r} does not take these settings: {settings}.", f"{error}.") from error
+OPTIMISERS = Registry("optimiser", "fedforget.optimisers", Optimiser, SGD, Adam, Yogi, Adagrad)
 
 
 def _check_decay(name: str, value: float) -> None:
@@ -169,11 +153,11 @@ def _check_decay(name: str, value: float) -> None:
         raise ConfigError(f"{name} is {value}.", "Give a decay of at least 0 and below 1.")
 
 
-def _moved(public: Public, items: Array, dense: Array, lr: float) -> Public:
+def _moved(public: GlobalParameters, items: Array, dense: Array, lr: float) -> GlobalParameters:
     if lr == 1:
-        return Public(public.items + items, public.dense + dense, public.layout)
+        return GlobalParameters(public.items + items, public.dense + dense, public.layout)
     scale = np.float32(lr)
-    return Public(public.items + scale * items, public.dense + scale * dense, public.layout)
+    return GlobalParameters(public.items + scale * items, public.dense + scale * dense, public.layout)
 
 
 @fast

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedforget.database import open_database, scrub
 from fedforget.errors import ConfigError
-from fedforget.pseudonym import pseudonym
-from fedforget.randomness import UserId
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.randomness import UserId
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE) WITHOUT ROWID;
@@ -114,7 +114,7 @@ class Registry:
             self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
         return number
 
-    def let_go(self, users: Iterable[UserId], request: str) -> None:
+    def remove_users(self, users: Iterable[UserId], request: str) -> None:
         """Forget these users, but for the orders to their nodes to wipe what they keep of them."""
         with self._db:
             for user in users:

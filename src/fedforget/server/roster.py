@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
 from fedforget.errors import ConfigError
-from fedforget.randomness import UserId
+from fedforget.runtime import randomness
+from fedforget.runtime.randomness import UserId
 
 
 class Roster:

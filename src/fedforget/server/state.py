@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from fedforget.models import Layout, Public
+from fedforget.models import GlobalParameters, Layout
 from fedforget.models.parameters import Array, checksum_of
 
 #: How the optimiser's tensors are told from the model's in a snapshot.
@@ -21,7 +21,7 @@ PREFIX = "optimiser."
 class ServerState:
     """The public parameters, and the tensors that the server's optimiser keeps (none for plain averaging)."""
 
-    public: Public
+    public: GlobalParameters
     moments: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -46,4 +46,4 @@ class ServerState:
             for name, value in tensors.items()
             if name.startswith(PREFIX)
         }
-        return cls(Public.from_tensors(tensors, layout), moments)
+        return cls(GlobalParameters.from_tensors(tensors, layout), moments)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 import fedforget as ff
 from fedforget.models import Layout
-from fedforget.server.aggregate import Step
+from fedforget.server.aggregation import Step
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
 
 LAYOUT = Layout({"w": (2, 2), "b": (2,)})
@@ -98,7 +98,7 @@ def test_devices_and_server_agree_where_a_cohort_is_one_client(board, model, rep
     results = []
     for calibration in ("device", "server"):
         copy = fed.copy()
-        copy.forget([5], ff.FRU(speedup=0.5, calibration=calibration, replay=replay, stride=1))
+        copy.forget([5], ff.FRU(replay_fraction=0.5, calibration=calibration, replay=replay, stride=1))
         results.append(copy)
     device, server = results
     assert np.abs(device.public.items - fed.public.items).max() > 1e-3
@@ -106,7 +106,7 @@ def test_devices_and_server_agree_where_a_cohort_is_one_client(board, model, rep
     np.testing.assert_allclose(device.public.dense, server.public.dense, rtol=0, atol=2e-5)
     for user in (6, 7, 8):
         np.testing.assert_allclose(device.devices.private(user), server.devices.private(user), rtol=0, atol=2e-5)
-    logs = [made._run.current.log for made in results]
+    logs = [made._run.current.logs for made in results]
     for round_, users in cohorts.items():
         keys = device.train.user_keys[[device.train.user_index(user) for user in users if user != 5]]
         one, other = (log.read(round_, keys)[1] for log in logs)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedforget as ff
+from fedforget.protocol import reasons
 from fedforget.server.unlearning.receipt import Receipt, pseudonym
 
 SALT = "00112233445566778899aabbccddeeff"
@@ -26,7 +27,7 @@ def receipt() -> Receipt:
         rounds_added=0,
         asked=40,
         answered=30,
-        missing={"it did not answer": 10},
+        missing={reasons.NO_RESPONSE: 10},
         bytes_down=2_000_000,
         bytes_up=500_000,
         seconds=1.5,
@@ -77,7 +78,16 @@ def test_coverage_is_the_share_that_answered(receipt):
 
 def test_a_person_can_read_it(receipt):
     shown = str(receipt)
-    for part in ("abc123", "2 users", "round 3", "fru", "speedup 0.1", "8 rounds", "75.0%", "10 × it did not answer"):
+    for part in (
+        "abc123",
+        "2 users",
+        "round 3",
+        "fru",
+        "replay_fraction 0.1",
+        "8 rounds",
+        "75.0%",
+        f"10 × {reasons.NO_RESPONSE}",
+    ):
         assert part in shown
     assert "no round" in str(replace(receipt, first_round=None))
 
@@ -85,7 +95,7 @@ def test_a_person_can_read_it(receipt):
 def test_the_salt_is_handed_out_once_and_is_nowhere_in_the_run_folder(board, tmp_path):
     run = tmp_path / "run"
     fed = ff.Federation(
-        board, ff.MF(dim=4), path=run, training=ff.LocalTraining(epochs=1), protocol=ff.Protocol(fraction=0.5)
+        board, ff.MF(dim=4), path=run, training=ff.LocalTraining(epochs=1), server=ff.ServerConfig(fraction=0.5)
     ).fit(rounds=3)
     receipts = [fed.forget([user]) for user in (7, 8)]
     fed.close()
@@ -130,7 +140,7 @@ def test_an_erasure_that_was_interrupted_counts_what_the_unbroken_one_does(board
     for kind in ("whole", "broken"):
         fed = ff.Federation(
             board, ff.MF(dim=4), path=tmp_path / kind, training=ff.LocalTraining(epochs=1),
-            protocol=ff.Protocol(fraction=0.2, snapshot_every=4), joins={7: 8},
+            server=ff.ServerConfig(fraction=0.2, snapshot_every=4), joins={7: 8},
         )  # fmt: skip
         fed.fit(rounds=10, cohorts={8: [6, 7, 9]})
         if kind == "broken":

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact, fast
 from fedforget.device.kernels.arithmetic import add_scaled, dot, logit_gradient
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact, fast
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)

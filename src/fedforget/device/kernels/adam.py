@@ -8,10 +8,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fedforget.compiled import exact
 from fedforget.device.kernels import vectors
 from fedforget.device.kernels.vectors import LANES
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 BETA_1 = 0.9
 BETA_2 = 0.999
@@ -43,9 +43,13 @@ def adam(
     shift = g_start - start
     for i in range(start, whole, LANES):
         _step_vector(
-            w.ctypes.data + 4 * i, g.ctypes.data + 4 * (i + shift), m.ctypes.data + 4 * i, v.ctypes.data + 4 * i,
-            length, scale,
-        )  # fmt: skip
+            w.ctypes.data + 4 * i,
+            g.ctypes.data + 4 * (i + shift),
+            m.ctypes.data + 4 * i,
+            v.ctypes.data + 4 * i,
+            length,
+            scale,
+        )
     for i in range(whole, stop):
         gradient = g[i + shift]
         m[i] = _B1 * m[i] + _C1 * gradient

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.compiled import fast
 from fedforget.models.least_squares import confidence, fit_user
-from fedforget.workers import next_place
+from fedforget.runtime.compiled import fast
+from fedforget.runtime.workers import next_place
 
 
 @fast

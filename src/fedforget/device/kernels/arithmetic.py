@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.compiled import exact, fast
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact, fast
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.compiled import exact, fast
 from fedforget.device.kernels.adam import adam, all_scales
 from fedforget.device.kernels.arithmetic import add_scaled, dot, logit_gradient
 from fedforget.device.kernels.rows import row_changes, take_rows
 from fedforget.models.parameters import Array
-from fedforget.workers import next_place
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact, fast
+from fedforget.runtime.workers import next_place
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1)
@@ -64,9 +64,19 @@ def spread_to_own(g_table: Array, n_own: int, factor: np.float32, g_star: Array)
 
 @exact
 def batch_gradients(
-    table: Array, user: Array, n_own: int, left: NDArray[np.int32], right: NDArray[np.int32], propagate: bool,
-    star: Array, scores: Array, g: Array, g_table: Array, g_star: Array, g_user: Array,
-) -> np.float64:  # fmt: skip
+    table: Array,
+    user: Array,
+    n_own: int,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    propagate: bool,
+    star: Array,
+    scores: Array,
+    g: Array,
+    g_table: Array,
+    g_star: Array,
+    g_user: Array,
+) -> np.float64:
     """Add the gradients of a batch's mean loss to ``g_table``, ``g_star`` and ``g_user``; return the summed loss.
 
     With propagation a score is ½ (u* · v + u* · u / sqrt(|N_u|)), the second part for own items only: it is the same
@@ -107,10 +117,18 @@ def batch_gradients(
 
 @exact
 def train_client(
-    table: Array, user: Array, n_own: int, left: NDArray[np.int32], right: NDArray[np.int32],
-    propagate: bool, epochs: int, batch: int, lr: float, state: randomness.Stream,
+    table: Array,
+    user: Array,
+    n_own: int,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    propagate: bool,
+    epochs: int,
+    batch: int,
+    lr: float,
+    state: randomness.Stream,
     memory: tuple[Array, Array, Array],
-) -> np.float64:  # fmt: skip
+) -> np.float64:
     """Train one client in place; return its mean loss over the last epoch.
 
     ``memory`` is scratch space for the table's gradient and Adam's two moments.
@@ -147,9 +165,25 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    order, counter, item_ptr, items, positives, sample_ptr, left, right, keys,
-    public, private, propagate, epochs, batch, lr, out_rows, out_private, out_loss,
-) -> None:  # fmt: skip
+    order,
+    counter,
+    item_ptr,
+    items,
+    positives,
+    sample_ptr,
+    left,
+    right,
+    keys,
+    public,
+    private,
+    propagate,
+    epochs,
+    batch,
+    lr,
+    out_rows,
+    out_private,
+    out_loss,
+) -> None:
     """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
@@ -164,10 +198,18 @@ def train_clients(  # type: ignore[no-untyped-def]
         user = private[c].copy()
         state[0] = keys[c]
         out_loss[c] = train_client(
-            table, user, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
-            right[sample_ptr[c] : sample_ptr[c + 1]], propagate, epochs, batch, lr, state,
+            table,
+            user,
+            positives[c],
+            left[sample_ptr[c] : sample_ptr[c + 1]],
+            right[sample_ptr[c] : sample_ptr[c + 1]],
+            propagate,
+            epochs,
+            batch,
+            lr,
+            state,
             (room[0, :size], room[1, :size], room[2, :size]),
-        )  # fmt: skip
+        )
         row_changes(table, public, used, out_rows[lo:hi])
         out_private[c] = user
         c = next_place(order, counter)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedforget.compiled import exact
 from fedforget.device.kernels.matrix import aligned, padded_width
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 #: The weights and biases of the four layers, and likewise their moments.
 Layers = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array]
@@ -17,9 +17,12 @@ def hidden(dim: int, widths: tuple[int, int, int], columns: int) -> Hidden:
     """Room for the activations of a batch, or their gradients: a matrix a layer, and one for small vectors."""
     h1, h2, h3 = widths
     return (
-        aligned(padded_width(dim), columns), aligned(padded_width(h1), columns), aligned(padded_width(h2), columns),
-        aligned(padded_width(h3), columns), aligned(5, padded_width(max(h1, h2, h3))),
-    )  # fmt: skip
+        aligned(padded_width(dim), columns),
+        aligned(padded_width(h1), columns),
+        aligned(padded_width(h2), columns),
+        aligned(padded_width(h3), columns),
+        aligned(5, padded_width(max(h1, h2, h3))),
+    )
 
 
 @exact
@@ -36,10 +39,16 @@ def layers(flat: Array, dim: int, widths: tuple[int, int, int]) -> Layers:
     c7 = c6 + p3
     c8 = c7 + p3
     return (
-        flat[:c1].reshape(dim, p1), flat[c1:c2].reshape(dim, p1), flat[c2 : c2 + h1],
-        flat[c3:c4].reshape(h1, p2), flat[c4 : c4 + h2], flat[c5:c6].reshape(h2, p3), flat[c6 : c6 + h3],
-        flat[c7 : c7 + h3], flat[c8 : c8 + 1],
-    )  # fmt: skip
+        flat[:c1].reshape(dim, p1),
+        flat[c1:c2].reshape(dim, p1),
+        flat[c2 : c2 + h1],
+        flat[c3:c4].reshape(h1, p2),
+        flat[c4 : c4 + h2],
+        flat[c5:c6].reshape(h2, p3),
+        flat[c6 : c6 + h3],
+        flat[c7 : c7 + h3],
+        flat[c8 : c8 + 1],
+    )
 
 
 @exact

@@ -15,10 +15,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fedforget.compiled import exact
 from fedforget.device.kernels import vectors
 from fedforget.device.kernels.vectors import FLOAT, INT64, LANES
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 
 @exact
@@ -124,9 +124,17 @@ def product(a: Array, transposed: bool, b: Array, out: Array, m: int, width: int
     while j < width:
         wide = width - j >= 4 * LANES
         _strip(
-            a.ctypes.data, a_row, a_column, b.ctypes.data + 4 * j, b.shape[1], out.ctypes.data + 4 * j, out.shape[1],
-            m, n, wide,
-        )  # fmt: skip
+            a.ctypes.data,
+            a_row,
+            a_column,
+            b.ctypes.data + 4 * j,
+            b.shape[1],
+            out.ctypes.data + 4 * j,
+            out.shape[1],
+            m,
+            n,
+            wide,
+        )
         j += 4 * LANES if wide else LANES
 
 
@@ -161,6 +169,8 @@ def transpose(a: Array, out: Array, m: int, n: int) -> None:
     for i in range(0, m, LANES):
         for j in range(0, n, LANES):
             _transpose_block(
-                a.ctypes.data + 4 * (i * a.shape[1] + j), a.shape[1],
-                out.ctypes.data + 4 * (j * out.shape[1] + i), out.shape[1],
-            )  # fmt: skip
+                a.ctypes.data + 4 * (i * a.shape[1] + j),
+                a.shape[1],
+                out.ctypes.data + 4 * (j * out.shape[1] + i),
+                out.shape[1],
+            )

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget import randomness
-from fedforget.compiled import exact
 from fedforget.device.kernels.activations import (
     add_bias_relu,
     losses,
@@ -25,7 +23,9 @@ from fedforget.device.kernels.layers import Hidden, Layers, hidden, layers, pack
 from fedforget.device.kernels.matrix import aligned, padded_width, product, transpose
 from fedforget.device.kernels.rows import catch_up, gather, row_changes, step_rows, take_rows
 from fedforget.models.parameters import Array
-from fedforget.workers import next_place
+from fedforget.runtime import randomness
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.workers import next_place
 
 #: Rows of a weight matrix that are stepped at once, so that their gradient never leaves the innermost cache: a
 #: multiple of the tile's six.
@@ -52,9 +52,21 @@ def forward(table: Array, user: Array, w: Layers, x: Hidden, rows: NDArray[np.in
 
 @exact
 def backward(
-    user: Array, w: Layers, m: Layers, v: Layers, x: Hidden, d: Hidden, g_logits: Array, g_bias: np.float32,
-    g_user: Array, turned: Array, strip: Array, n: int, length: np.float32, root: np.float32,
-) -> None:  # fmt: skip
+    user: Array,
+    w: Layers,
+    m: Layers,
+    v: Layers,
+    x: Hidden,
+    d: Hidden,
+    g_logits: Array,
+    g_bias: np.float32,
+    g_user: Array,
+    turned: Array,
+    strip: Array,
+    n: int,
+    length: np.float32,
+    root: np.float32,
+) -> None:
     """Step every layer, from the last to the first; ``d`` gets the gradients of the activations."""
     w1v, w1u, b1, w2, b2, w3, b3, wo, bo = w
     m1v, m1u, mb1, m2, mb2, m3, mb3, mo, mbo = m
@@ -84,9 +96,20 @@ def backward(
 
 @exact
 def backward_layer(
-    x_in: Array, d_in: Array, d_out: Array, columns: Array, w: Array, m: Array, v: Array, outputs: int, width: int,
-    n: int, strip: Array, length: np.float32, root: np.float32,
-) -> None:  # fmt: skip
+    x_in: Array,
+    d_in: Array,
+    d_out: Array,
+    columns: Array,
+    w: Array,
+    m: Array,
+    v: Array,
+    outputs: int,
+    width: int,
+    n: int,
+    strip: Array,
+    length: np.float32,
+    root: np.float32,
+) -> None:
     """Pass the gradient back through a layer and step its weights, a strip of rows at a time.
 
     A strip's weights are read once for both. ``columns`` is ``d_out`` transposed, of which the first n rows count.
@@ -103,9 +126,16 @@ def backward_layer(
 
 @exact
 def step_user_half(
-    user: Array, g_bias: Array, w: Array, m: Array, v: Array, g_user: Array, row: Array, length: np.float32,
+    user: Array,
+    g_bias: Array,
+    w: Array,
+    m: Array,
+    v: Array,
+    g_user: Array,
+    row: Array,
+    length: np.float32,
     root: np.float32,
-) -> None:  # fmt: skip
+) -> None:
     """Step the user's half of the first layer: its gradient is the outer product of the user and ``g_bias``."""
     width = w.shape[1]
     flat_w, flat_m, flat_v = w.reshape(-1), m.reshape(-1), v.reshape(-1)
@@ -119,9 +149,19 @@ def step_user_half(
 
 @exact
 def train_client(
-    table: Array, user: Array, w: Layers, m: Layers, v: Layers, widths: tuple[int, int, int], n_own: int,
-    left: NDArray[np.int32], epochs: int, batch: int, lr: float, state: randomness.Stream,
-) -> np.float64:  # fmt: skip
+    table: Array,
+    user: Array,
+    w: Layers,
+    m: Layers,
+    v: Layers,
+    widths: tuple[int, int, int],
+    n_own: int,
+    left: NDArray[np.int32],
+    epochs: int,
+    batch: int,
+    lr: float,
+    state: randomness.Stream,
+) -> np.float64:
     """Train one client in place, with moments that start at zero; return its mean loss over the last epoch."""
     columns = padded_width(batch)
     x, d = hidden(user.size, widths, columns), hidden(user.size, widths, columns)
@@ -158,9 +198,26 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    order, counter, item_ptr, items, positives, sample_ptr, left, keys,
-    public, dense, private, widths, epochs, batch, lr, out_rows, out_dense, out_private, out_loss,
-) -> None:  # fmt: skip
+    order,
+    counter,
+    item_ptr,
+    items,
+    positives,
+    sample_ptr,
+    left,
+    keys,
+    public,
+    dense,
+    private,
+    widths,
+    epochs,
+    batch,
+    lr,
+    out_rows,
+    out_dense,
+    out_private,
+    out_loss,
+) -> None:
     """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
@@ -178,9 +235,19 @@ def train_clients(  # type: ignore[no-untyped-def]
         unpack(dense, w)
         state[0] = keys[c]
         out_loss[c] = train_client(
-            table, user, w, m, v, widths, positives[c], left[sample_ptr[c] : sample_ptr[c + 1]],
-            epochs, batch, lr, state,
-        )  # fmt: skip
+            table,
+            user,
+            w,
+            m,
+            v,
+            widths,
+            positives[c],
+            left[sample_ptr[c] : sample_ptr[c + 1]],
+            epochs,
+            batch,
+            lr,
+            state,
+        )
         row_changes(table, public, used, out_rows[lo:hi])
         pack_difference(w, dense, out_dense[c])
         out_private[c] = user

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import fast, inlined
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import fast, inlined
 
 
 @inlined

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
 from fedforget.device.kernels.adam import adam, adam_idle
 from fedforget.device.kernels.arithmetic import add_scaled
 from fedforget.device.kernels.matrix import padded_width, transpose
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 #: The item table and its two moments, each flat.
 Table = tuple[Array, Array, Array]
@@ -60,9 +60,17 @@ def catch_up(
 
 @exact
 def step_rows(
-    table: Table, dim: int, rows: NDArray[np.int32], g: Array, turned: Array, done: NDArray[np.int64],
-    first: NDArray[np.int64], step: int, length: np.float32, root: np.float32,
-) -> None:  # fmt: skip
+    table: Table,
+    dim: int,
+    rows: NDArray[np.int32],
+    g: Array,
+    turned: Array,
+    done: NDArray[np.int64],
+    first: NDArray[np.int64],
+    step: int,
+    length: np.float32,
+    root: np.float32,
+) -> None:
     """Step the rows of a batch along their gradients, given one sample a column.
 
     A row that several samples share steps once, along the sum. ``turned`` and ``first`` are scratch space.

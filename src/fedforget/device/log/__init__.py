@@ -3,11 +3,11 @@
 ``settings`` says what is kept, ``select`` which rows, ``codec`` how it is written, a store where.
 """
 
-from fedforget.device.log.contract import Exact, LogStore
+from fedforget.device.log.contract import LogStore, PrivateState
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.device.log.memory import MemoryStore
 from fedforget.device.log.packed import PackedStore
-from fedforget.device.log.settings import Log
 from fedforget.device.log.sqlite import SqliteStore
+from fedforget.protocol.log import Log
 
-__all__ = ["Entries", "Exact", "Keys", "Log", "LogStore", "MemoryStore", "PackedStore", "SqliteStore"]
+__all__ = ["Entries", "Keys", "Log", "LogStore", "MemoryStore", "PackedStore", "PrivateState", "SqliteStore"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
 from fedforget.device.log.lengths import Bytes, code_of, length_of, pack_lengths, packed_size, unpack_lengths
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 Ptr = NDArray[np.int64]
 #: Bytes of the checksum at the start of an entry.
@@ -69,8 +69,8 @@ def check_seals(ptr: Ptr, data: Bytes, seals: NDArray[np.uint32]) -> NDArray[np.
 
 
 @exact
-def write_heads(encoding: int, positives: Ptr, n_rows: Ptr, n_walk: Ptr) -> tuple[Ptr, Bytes]:
-    """The part of each entry before its walk, the checksum still to come."""
+def write_heads(encoding: int, positives: Ptr, n_rows: Ptr, n_draw: Ptr) -> tuple[Ptr, Bytes]:
+    """The part of each entry before its negatives, without the checksum."""
     ptr = np.zeros(positives.size + 1, np.int64)
     out = np.zeros(positives.size * (CRC + 1 + 3 * 6), np.uint8)
     for c in range(positives.size):
@@ -78,7 +78,7 @@ def write_heads(encoding: int, positives: Ptr, n_rows: Ptr, n_walk: Ptr) -> tupl
         out[at] = encoding
         at = _write_varint(out, at + 1, positives[c])
         at = _write_varint(out, at, n_rows[c])
-        ptr[c + 1] = _write_varint(out, at, n_walk[c])
+        ptr[c + 1] = _write_varint(out, at, n_draw[c])
     return ptr, out[: ptr[-1]].copy()
 
 
@@ -99,20 +99,20 @@ def locate(  # type: ignore[no-untyped-def]
             continue
         positives, at = _read_varint(data, at, end)
         n_rows, at = _read_varint(data, at, end)
-        n_walk, at = _read_varint(data, at, end)
+        n_draw, at = _read_varint(data, at, end)
         some = data[ptr[c] + CRC] >= SOME_ROWS
         n_bits = (n_rows + 7) // 8 if some else 0
-        if min(positives, n_rows, n_walk) < 0 or at + n_walk + n_bits > end:
+        if min(positives, n_rows, n_draw) < 0 or at + n_draw + n_bits > end:
             sound[c] = False
             continue
         n_kept = n_rows
         if some:
             n_kept = 0
             for i in range(n_rows):
-                n_kept += (data[at + n_walk + i // 8] >> (i % 8)) & 1
+                n_kept += (data[at + n_draw + i // 8] >> (i % 8)) & 1
         fields[c, 0], fields[c, 1], fields[c, 2] = positives, n_rows, n_kept
         starts[c, 0] = at
-        starts[c, 1] = at + n_walk
+        starts[c, 1] = at + n_draw
         starts[c, 2] = starts[c, 1] + n_bits
         starts[c, 3] = starts[c, 2] + (n_kept * row_size if row_size else packed_size(n_kept))
         starts[c, 4] = starts[c, 3] + dense_size

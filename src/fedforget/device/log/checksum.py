@@ -10,8 +10,8 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
 from fedforget.device.log.entries import Entries
+from fedforget.runtime.compiled import exact
 
 Sums = NDArray[np.uint32]
 #: Entries that are longer than this on average are left to zlib.

@@ -1,11 +1,11 @@
 """Codec: how a log entry says what a device did in a round, in bytes.
 
     crc        4 bytes     of all that follows, and of federation, round and user
-    encoding   1 byte      its place in ENCODINGS, plus 128 if only some rows are kept
+    encoding   1 byte      its code, plus 128 if only some rows are kept
     positives  varint      own items when the entry was made
     n_rows     varint      item rows of the update, own items first
-    n_walk     varint      bytes of the walk
-    walk                   which negatives were drawn (see ``device.plan``)
+    n_draw     varint      bytes of the draw
+    negatives              which negatives were drawn (see ``device.negative_draw``)
     kept                   one bit a row, if only some are kept
     rows                   of the kept rows: numbers, or lengths only
     dense                  of every other public tensor: numbers, or one byte for its length
@@ -24,19 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
-from fedforget.device.log import body, ragged
+from fedforget.device.log import body
 from fedforget.device.log.body import CRC, SOME_ROWS, Ptr
 from fedforget.device.log.checksum import checksums
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.device.log.lengths import Bytes
-from fedforget.device.log.numbers import NumberFormat
-from fedforget.device.log.settings import ENCODINGS, Log
+from fedforget.device.log.number_format import NumberFormat
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.protocol.encoding import ENCODINGS
+from fedforget.protocol.log import Log
+from fedforget.runtime import ragged
+from fedforget.runtime.randomness import Rounds
 
-#: The parts of an entry, in their order; the head is all before the walk, checksum and all.
-PARTS = ["head", "walk", "kept", "rows", "dense", "private"]
+#: The parts of an entry, in their order; the head is everything before the negatives.
+PARTS = ["head", "negatives", "kept", "rows", "dense", "private"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Logged:
     """What the entries of a cohort say, client after client.
 
     Client c had ``positives[c]`` own items and changed the rows ``row_ptr[c]:row_ptr[c + 1]``; the bytes
-    ``walks[walk_ptr[c]:walk_ptr[c + 1]]`` tell its negatives. ``kept`` marks the rows that the log knows, ``lengths``
+    ``draw_bits[bit_ptr[c]:bit_ptr[c + 1]]`` tell its negatives. ``kept`` marks the rows that the log knows, ``lengths``
     are their L2 norms (0 where unknown) and ``dense_lengths`` those of the other tensors. ``rows`` and ``dense`` are
     there where the log keeps whole updates.
     """
@@ -52,8 +54,8 @@ class Logged:
     keys: Keys
     positives: Ptr
     row_ptr: Ptr
-    walk_ptr: Ptr
-    walks: Bytes
+    bit_ptr: Ptr
+    draw_bits: Bytes
     kept: NDArray[np.bool_]
     lengths: Array
     dense_lengths: Array
@@ -75,9 +77,9 @@ class Logged:
         return Logged(
             self.keys[keep],
             self.positives[keep],
-            ragged.pointers(np.diff(self.row_ptr)[keep]),
-            ragged.pointers(np.diff(self.walk_ptr)[keep]),
-            self.walks[np.repeat(keep, np.diff(self.walk_ptr))],
+            ragged.offsets(np.diff(self.row_ptr)[keep]),
+            ragged.offsets(np.diff(self.bit_ptr)[keep]),
+            self.draw_bits[np.repeat(keep, np.diff(self.bit_ptr))],
             self.kept[rows],
             self.lengths[rows],
             self.dense_lengths[keep],
@@ -96,10 +98,10 @@ class Codec:
         self.layout = layout
         self.dim = dim
         tensors = [places.stop - places.start for places in layout.places.values()]
-        numbers = log.encoding if log.whole_updates else "int8"
-        self.row_format = NumberFormat(numbers, [dim])
-        self.dense_format = NumberFormat(numbers, tensors)
-        self.private_format = NumberFormat(numbers, [private_size])
+        self._encoding = ENCODINGS.build(log.encoding)
+        self.row_format = NumberFormat(self._encoding, [dim])
+        self.dense_format = NumberFormat(self._encoding, tensors)
+        self.private_format = NumberFormat(self._encoding, [private_size])
         self._dense_size = self.dense_format.size if log.whole_updates else len(tensors)
 
     def encode(self, rounds: Rounds, logged: Logged) -> Entries:
@@ -107,11 +109,13 @@ class Codec:
         n = logged.keys.size
         some = not bool(logged.kept.all())
         heads = body.write_heads(
-            ENCODINGS.index(self.log.encoding) | (SOME_ROWS if some else 0),
-            logged.positives, np.diff(logged.row_ptr), np.diff(logged.walk_ptr),
-        )  # fmt: skip
+            self._encoding.code | (SOME_ROWS if some else 0),
+            logged.positives,
+            np.diff(logged.row_ptr),
+            np.diff(logged.bit_ptr),
+        )
         kept = body.write_kept(logged.row_ptr, logged.kept) if some else ragged.nothing(n)
-        parts = [heads, (logged.walk_ptr, logged.walks), kept, *self._update(logged)]
+        parts = [heads, (logged.bit_ptr, logged.draw_bits), kept, *self._update(logged)]
         private = self.private_format.pack(logged.private)
         ptr, data = ragged.woven([*parts, ragged.even(private)])
         entries = Entries(logged.keys, ptr, data)
@@ -155,17 +159,22 @@ class Codec:
         sound = body.check_seals(entries.ptr, entries.data, self._seals(rounds, entries))
         row_size = self.row_format.size if self.log.whole_updates else 0
         fields, starts = body.locate(
-            entries.ptr, entries.data, ENCODINGS.index(self.log.encoding), row_size, self._dense_size,
-            self.private_format.size, sound,
-        )  # fmt: skip
+            entries.ptr,
+            entries.data,
+            self._encoding.code,
+            row_size,
+            self._dense_size,
+            self.private_format.size,
+            sound,
+        )
         return fields, starts, sound
 
     def _decode(self, keys: Keys, data: Bytes, fields: Ptr, starts: Ptr, with_private: bool) -> Logged:
         positives, n_rows, n_kept = fields[:, 0], fields[:, 1], fields[:, 2]
-        walk_ptr, walks = ragged.cut(data, starts[:, 0], starts[:, 1] - starts[:, 0])
-        row_ptr = ragged.pointers(n_rows)
+        bit_ptr, draw_bits = ragged.cut(data, starts[:, 0], starts[:, 1] - starts[:, 0])
+        row_ptr = ragged.offsets(n_rows)
         kept = body.read_kept(data, row_ptr, starts)
-        kept_ptr = ragged.pointers(n_kept)
+        kept_ptr = ragged.offsets(n_kept)
         sizes = np.diff(starts, axis=1)
         packed_rows = ragged.cut(data, starts[:, 2], sizes[:, 2])
         packed_dense = ragged.cut(data, starts[:, 3], sizes[:, 3])[1].reshape(keys.size, self._dense_size)
@@ -173,7 +182,7 @@ class Codec:
         if with_private:
             packed_private = ragged.cut(data, starts[:, 4], sizes[:, 4])[1]
             private = self.private_format.unpack(packed_private.reshape(keys.size, self.private_format.size))
-        common = (keys, positives, row_ptr, walk_ptr, walks, kept)
+        common = (keys, positives, row_ptr, bit_ptr, draw_bits, kept)
         if not self.log.whole_updates:
             lengths = np.zeros(kept.size, np.float32)
             body.unpack_rows(*packed_rows, kept_ptr, row_ptr, kept, lengths)
@@ -181,9 +190,7 @@ class Codec:
         rows = np.zeros((kept.size, self.dim), np.float32)
         rows[kept] = self.row_format.unpack(packed_rows[1].reshape(-1, self.row_format.size))
         dense = self.dense_format.unpack(packed_dense)
-        return Logged(
-            *common, row_lengths(rows), tensor_lengths(dense, self.layout), private, rows, dense
-        )  # fmt: skip
+        return Logged(*common, row_lengths(rows), tensor_lengths(dense, self.layout), private, rows, dense)
 
     def _seals(self, rounds: Rounds, entries: Entries) -> NDArray[np.uint32]:
         """The checksum that each entry should carry: one of another round, user or federation does not fit."""

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fedforget.device.log.entries import Entries, Keys
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.runtime.randomness import Rounds
 
 
 @dataclass(frozen=True)
-class Exact:
+class PrivateState:
     """Private parameters of some users, each with the round after which it had them (0: before its first)."""
 
     keys: Keys
@@ -29,15 +29,15 @@ class Exact:
     rows: Array
 
 
-def others(exact: Exact, keys: Keys) -> Exact:
+def others(exact: PrivateState, keys: Keys) -> PrivateState:
     """The exact private parameters of all but some users."""
     stay = ~np.isin(exact.keys, keys)
-    return Exact(exact.keys[stay], exact.rounds[stay], exact.rows[stay])
+    return PrivateState(exact.keys[stay], exact.rounds[stay], exact.rows[stay])
 
 
-def stacked(found: list[tuple[int, int, Array]]) -> Exact:
-    """Exact private parameters from (key, round, row)."""
-    return Exact(
+def stacked(found: list[tuple[int, int, Array]]) -> PrivateState:
+    """Private parameters from (key, round, row)."""
+    return PrivateState(
         np.array([key for key, _, _ in found], np.uint64),
         np.array([round_ for _, round_, _ in found], np.int64),
         np.stack([row for _, _, row in found]) if found else np.empty((0, 0), np.float32),
@@ -60,13 +60,13 @@ class LogStore(Protocol):
     def newest(self, until: int, keys: Keys) -> tuple[Entries, NDArray[np.int64]]:
         """The newest entry up to a round of those of these users who have one, and the round of each."""
 
-    def exact(self, until: int) -> Exact:
+    def private_state(self, until: int) -> PrivateState:
         """For every user of whom it is known exactly: the private parameters after the last round up to this one.
 
         A user who has taken part more than once since is not among them: then only its entries can tell.
         """
 
-    def set_exact(self, exact: Exact) -> None:
+    def set_private_state(self, exact: PrivateState) -> None:
         """Let these be the private parameters of these users; nothing is known of what they were before."""
 
     def roll_back(self, round_: int) -> None:

@@ -11,22 +11,19 @@ from numpy.typing import NDArray
 
 from fedforget.device.kernels.norms import row_lengths, tensor_lengths
 from fedforget.device.log.codec import Codec, Logged
-from fedforget.device.log.contract import Exact, LogStore
+from fedforget.device.log.contract import LogStore, PrivateState
 from fedforget.device.log.entries import NOTHING, Entries, Keys, find, joined
 from fedforget.device.log.quota import Quota
-from fedforget.device.log.select import select
-from fedforget.device.log.settings import Log
+from fedforget.device.log.row_selection import select
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
 from fedforget.errors import RunError, RunWarning
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.protocol import reasons
+from fedforget.protocol.device_config import DeviceConfig
+from fedforget.protocol.log import Log
+from fedforget.runtime.randomness import Rounds
 
-#: Why a device cannot use its log for a round.
-NO_ENTRY = "its log has no entry for this round"
-FULL = "its log was full when this round came"
-DAMAGED = "its log entry for this round is damaged"
-REASONS = (NO_ENTRY, FULL, DAMAGED)
 #: Later than any round.
 LAST = 2**31 - 1
 
@@ -35,27 +32,40 @@ class DeviceLog:
     """A codec and a store, within a quota."""
 
     def __init__(self, settings: Log, codec: Codec, store: LogStore, *, seed: int) -> None:
-        self.settings = settings
+        self.config = settings
         self.codec = codec
         self.store = store
         self.seed = seed
         self._quota = Quota(settings, store) if settings.quota else None
 
     def record(
-        self, rounds: Rounds, keys: Keys, plan: Plan, trained: Trained, lengths: Array | None = None,
-        dense_lengths: Array | None = None, sound: NDArray[np.bool_] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rounds: Rounds,
+        keys: Keys,
+        plan: Plan,
+        trained: Trained,
+        lengths: Array | None = None,
+        dense_lengths: Array | None = None,
+        sound: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Log what these users did in a round, or each in its own; of some only, if ``sound`` says so.
 
         Known lengths may be given.
         """
         lengths = row_lengths(trained.rows) if lengths is None else lengths
         logged = Logged(
-            keys, plan.positives, plan.item_ptr, plan.walk_ptr, plan.walks,
-            select(self.settings, plan.item_ptr, lengths, keys, self.seed, rounds), lengths,
+            keys,
+            plan.positives,
+            plan.item_ptr,
+            plan.bit_ptr,
+            plan.draw_bits,
+            select(self.config, plan.item_ptr, lengths, keys, self.seed, rounds),
+            lengths,
             tensor_lengths(trained.dense, self.codec.layout) if dense_lengths is None else dense_lengths,
-            trained.private, trained.rows, trained.dense,
-        )  # fmt: skip
+            trained.private,
+            trained.rows,
+            trained.dense,
+        )
         if sound is not None and not sound.all():
             logged = logged.only(sound)
             rounds = rounds if isinstance(rounds, int) else rounds[sound]
@@ -87,9 +97,9 @@ class DeviceLog:
         missing: dict[int, str] = {}
         if len(logged.keys) < keys.size:
             sizes = dict(zip(at.tolist(), np.diff(entries.ptr).tolist(), strict=True))
-            reasons = {None: NO_ENTRY, 0: FULL}
+            by_size = {None: reasons.NO_ENTRY, 0: reasons.LOG_FULL}
             missing = {
-                int(place): reasons.get(sizes.get(int(place)), DAMAGED)
+                int(place): by_size.get(sizes.get(int(place)), reasons.ENTRY_DAMAGED)
                 for place in np.setdiff1d(np.arange(keys.size), at[sound])
             }
         return (entries if sound.all() else entries.at(np.flatnonzero(sound))), logged, missing
@@ -105,7 +115,7 @@ class DeviceLog:
     def private(self, until: int, keys: Keys, initial: Array) -> Array:
         """The private parameters after a round of users who began with ``initial``, as exactly as they are known."""
         rows = initial.copy()
-        exact = self.store.exact(until)
+        exact = self.store.private_state(until)
         known, at = find(exact.keys, keys)
         if known.size:
             rows[known] = exact.rows[at]
@@ -135,29 +145,29 @@ class DeviceLog:
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> DeviceLog:
         """A new log that begins as this one up to a round, with no trace of some users."""
-        return DeviceLog(self.settings, self.codec, self.store.branch(folder, until, without), seed=self.seed)
+        return DeviceLog(self.config, self.codec, self.store.branch(folder, until, without), seed=self.seed)
 
     def copy_to(self, other: DeviceLog) -> None:
         """Let another log hold what this one does, as far as its settings keep it."""
         for round_, keys, _ in self.store.heads():
             _, logged, missing = self.read(round_, keys)
-            lost = keys[[place for place, reason in missing.items() if reason != NO_ENTRY]]
+            lost = keys[[place for place, reason in missing.items() if reason != reasons.NO_ENTRY]]
             if lost.size:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RunWarning)
                     initial = np.zeros((lost.size, logged.private.shape[1]), np.float32)
                     private = self.private(round_, lost, initial)
                 other.append(round_, self.store.read(round_, lost), private)
-            chosen = select(other.settings, logged.row_ptr, logged.lengths, logged.keys, self.seed, round_)
+            chosen = select(other.config, logged.row_ptr, logged.lengths, logged.keys, self.seed, round_)
             entries = other.codec.encode(round_, replace(logged, kept=logged.kept & chosen))
             other.append(round_, entries, logged.private)
-        exact = self.store.exact(self.last_round())
+        exact = self.store.private_state(self.last_round())
         if exact.keys.size:
-            other.store.set_exact(exact)
+            other.store.set_private_state(exact)
 
-    def settle(self, round_: int, keys: Keys, rows: Array) -> None:
-        """Let these be the private parameters of these users after a round, wherever they came from."""
-        self.store.set_exact(Exact(keys, np.full(keys.size, round_, np.int64), rows))
+    def set_private(self, round_: int, keys: Keys, rows: Array) -> None:
+        """Set the private parameters of users after a round."""
+        self.store.set_private_state(PrivateState(keys, np.full(keys.size, round_, np.int64), rows))
 
     def roll_back(self, round_: int) -> None:
         """Drop every entry after this round.
@@ -165,27 +175,34 @@ class DeviceLog:
         Of rounds that were logged together a user may be left with the earlier ones: then its newest entry tells what
         its private parameters were, and not what is known from before these rounds.
         """
-        before = self.store.exact(LAST)
+        before = self.store.private_state(LAST)
         lost = before.keys[before.rounds > round_]
         self.store.roll_back(round_)
         if lost.size:
             self._renew_exact(round_, lost)
         if self._quota is not None:
-            self._quota = Quota(self.settings, self.store)
+            self._quota = Quota(self.config, self.store)
 
     def _renew_exact(self, round_: int, keys: Keys) -> None:
         entries, rounds = self.store.newest(round_, keys)
-        exact = self.store.exact(round_)
+        exact = self.store.private_state(round_)
         which, at = find(exact.keys, entries.keys)
         stale = which[exact.rounds[at] < rounds[which]]
         if stale.size:
             logged, sound = self.codec.decode(rounds[stale], entries.at(stale))
-            self.store.set_exact(Exact(logged.keys, rounds[stale][sound], logged.private))
+            self.store.set_private_state(PrivateState(logged.keys, rounds[stale][sound], logged.private))
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
         return self.store.last_round()
 
     def close(self) -> None:
-        """Let go of any file."""
+        """Close the files."""
         self.store.close()
+
+
+def open_log(config: DeviceConfig, federation: str, store: LogStore) -> DeviceLog:
+    """The update log of a federation in a store."""
+    model = config.model
+    codec = Codec(config.log, federation, model.update_layout, model.dim, model.private_layout.size)
+    return DeviceLog(config.log, codec, store, seed=config.seed)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.runtime.ragged import offsets
+from fedforget.runtime.randomness import Rounds
 
 #: The 64-bit keys by which stores know users (``randomness.user_key`` of the outside id).
 Keys = NDArray[np.uint64]
@@ -33,14 +34,12 @@ class Entries:
     @classmethod
     def of(cls, keys: Keys, bodies: list[bytes]) -> Entries:
         """Lay bodies end to end."""
-        ptr = np.zeros(len(bodies) + 1, np.int64)
-        np.cumsum([len(body) for body in bodies], out=ptr[1:])
-        return cls(keys, ptr, np.frombuffer(b"".join(bodies), np.uint8))
+        return cls(keys, offsets([len(body) for body in bodies]), np.frombuffer(b"".join(bodies), np.uint8))
 
     def at(self, places: NDArray[np.int64]) -> Entries:
         """The entries at these places, in their order."""
         sizes = np.diff(self.ptr)[places]
-        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        ptr = offsets(sizes)
         starts = np.repeat(self.ptr[:-1][places] - ptr[:-1], sizes)
         return Entries(self.keys[places], ptr, self.data[starts + np.arange(ptr[-1])])
 
@@ -103,7 +102,7 @@ def joined(parts: list[Entries]) -> Entries:
     sizes = [np.diff(part.ptr) for part in parts]
     return Entries(
         np.concatenate([part.keys for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        offsets(np.concatenate(sizes)),
         np.concatenate([part.data[part.ptr[0] : part.ptr[-1]] for part in parts]),
     )
 

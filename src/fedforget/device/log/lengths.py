@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
 
 Bytes = NDArray[np.uint8]
 

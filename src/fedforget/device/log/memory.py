@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.device.log.contract import Exact, others, stacked
+from fedforget.device.log.contract import PrivateState, others, stacked
 from fedforget.device.log.entries import NOTHING, Entries, Keys, by_round, check, find, joined, latest, scan, without
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.runtime.randomness import Rounds
 
 
 class MemoryStore:
@@ -47,7 +47,7 @@ class MemoryStore:
         rounds = (round_ for round_ in sorted(self._rounds, reverse=True) if round_ <= until)
         return scan(rounds, keys, lambda round_: self._rounds[round_].keys, self._rounds.__getitem__)
 
-    def exact(self, until: int) -> Exact:
+    def private_state(self, until: int) -> PrivateState:
         """Of every user of whom it is known: the private parameters after the last round up to this one."""
         found = []
         for key, known in sorted(self._exact.items()):
@@ -56,7 +56,7 @@ class MemoryStore:
                 found.append((key, max(rounds), known[max(rounds)]))
         return stacked(found)
 
-    def set_exact(self, exact: Exact) -> None:
+    def set_private_state(self, exact: PrivateState) -> None:
         """Let these be the private parameters of these users; nothing is known of what they were before."""
         for key, round_, row in zip(exact.keys.tolist(), exact.rounds.tolist(), exact.rows.copy(), strict=True):
             self._exact[key] = {round_: row}
@@ -80,7 +80,7 @@ class MemoryStore:
         for round_ in self._rounds:
             new.drop(round_, without)
         new.roll_back(until)
-        new.set_exact(others(self.exact(until), without))
+        new.set_private_state(others(self.private_state(until), without))
         return new
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:

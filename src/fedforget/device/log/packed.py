@@ -19,14 +19,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.device.log.contract import Exact, others
+from fedforget.device.log.contract import PrivateState, others
 from fedforget.device.log.entries import NOTHING, Entries, Keys, check, find, joined, latest
 from fedforget.device.log.private import PrivateFile
 from fedforget.device.log.sealed import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.errors import RunError
-from fedforget.files import cannot_write, link_file, make_folder, write_file
 from fedforget.models.parameters import Array
-from fedforget.randomness import Rounds
+from fedforget.runtime.files import cannot_write, link_file, make_folder, write_file
+from fedforget.runtime.randomness import Rounds
 
 ROUND = struct.Struct("<8sIIQ32s")
 MAGIC = b"fedround"
@@ -118,11 +118,11 @@ class PackedStore:
         order = np.argsort(np.concatenate(places))
         return joined(parts).at(order), np.concatenate(found_in)[order]
 
-    def exact(self, until: int) -> Exact:
+    def private_state(self, until: int) -> PrivateState:
         """Of every user of whom it is known: the private parameters after the last round up to this one."""
-        return self._private.exact(until)
+        return self._private.private_state(until)
 
-    def set_exact(self, exact: Exact) -> None:
+    def set_private_state(self, exact: PrivateState) -> None:
         """Let these be the private parameters of these users; nothing is known of what they were before."""
         if exact.keys.size:
             self._make_folder()
@@ -158,7 +158,7 @@ class PackedStore:
         for span in self._spans():
             if span.first <= until:
                 self._hand_on(span, new, until, without)
-        new.set_exact(others(self.exact(until), without))
+        new.set_private_state(others(self.private_state(until), without))
         return new
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
@@ -262,18 +262,19 @@ class PackedStore:
     def _save(self, rounds: NDArray[np.int64], entries: Entries, span: Span | None = None) -> None:
         span = span or Span.of(rounds)
         several = span.first < span.last
-        head = ROUND.pack(
-            MAGIC, SEVERAL if several else ONE, len(entries), span.first, self.federation.encode()
-        ) + entries.keys.astype("<u8").tobytes()  # fmt: skip
+        head = (
+            ROUND.pack(MAGIC, SEVERAL if several else ONE, len(entries), span.first, self.federation.encode())
+            + entries.keys.astype("<u8").tobytes()
+        )
         if several:
             head += rounds.astype("<i8").tobytes()
         head += (entries.ptr - entries.ptr[0]).astype("<i8").tobytes()
         write_file(self._path(span), sealed(head) + entries.data[entries.ptr[0] : entries.ptr[-1]].tobytes())
 
-    def _hand_on(self, span: Span, new: PackedStore, until: int, leavers: Keys) -> None:
+    def _hand_on(self, span: Span, new: PackedStore, until: int, forgotten: Keys) -> None:
         """Give a file to a branch: the file itself if all of it is wanted there."""
         keys, rounds, _ = self._head(span)
-        wanted = (rounds <= until) & ~np.isin(keys, leavers)
+        wanted = (rounds <= until) & ~np.isin(keys, forgotten)
         if wanted.all():
             link_file(self._path(span), new._path(span))
         elif wanted.any():

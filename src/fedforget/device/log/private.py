@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.compiled import exact
-from fedforget.device.log.contract import Exact
+from fedforget.device.log.contract import PrivateState
 from fedforget.device.log.entries import Keys
 from fedforget.device.log.sealed import CRC, foreign, is_whole, sealed, unreadable
-from fedforget.files import cannot_write, write_file
 from fedforget.models.parameters import Array
+from fedforget.runtime.compiled import exact
+from fedforget.runtime.files import cannot_write, write_file
 
 FORMAT = 1
 PRIVATE = struct.Struct("<8sII32s")
@@ -71,14 +71,14 @@ class PrivateFile:
 
         return undo
 
-    def exact(self, until: int) -> Exact:
+    def private_state(self, until: int) -> PrivateState:
         """Of each user with a slot up to a round: the newest such, in the order of keys."""
         self._map()
         held = _held(self._words)[self._places]
         held[held > until] = -1
         there, slot = np.flatnonzero(held.max(1) >= 0), held.argmax(1)
         rows = _slots(self._words)[self._places[there], slot[there], 3:]
-        return Exact(self._keys[there], held[there, slot[there]], rows.view(np.float32))
+        return PrivateState(self._keys[there], held[there, slot[there]], rows.view(np.float32))
 
     def roll_back(self, round_: int) -> None:
         """Overwrite the slots of later rounds, and torn ones, with zeros."""

@@ -8,15 +8,15 @@ import numpy as np
 
 from fedforget.device.log.contract import LogStore
 from fedforget.device.log.entries import Entries
-from fedforget.device.log.settings import Log
-from fedforget.randomness import Rounds
+from fedforget.protocol.log import Log
+from fedforget.runtime.randomness import Rounds
 
 
 class Quota:
     """Counts each user's entries. A user without room still takes part, with an entry of no bytes."""
 
     def __init__(self, settings: Log, store: LogStore) -> None:
-        self.settings = settings
+        self.config = settings
         self.store = store
         self._entries: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         for round_, keys, sizes in store.heads():
@@ -35,14 +35,14 @@ class Quota:
             own = self._entries[key]
             if own and own[-1][0] == round_:
                 own.pop()
-            if self.settings.when_full == "oldest" and size <= self.settings.quota:
-                while own and self._used(key) + size > self.settings.quota:
+            if self.config.when_full == "oldest" and size <= self.config.quota:
+                while own and self._used(key) + size > self.config.quota:
                     oldest = own.popleft()[0]
                     if (oldest, key) in places:  # of these entries, and not stored yet
                         fits[places[oldest, key]] = False
                     else:
                         dropped[oldest].append(key)
-            fits[place] = self._used(key) + size <= self.settings.quota
+            fits[place] = self._used(key) + size <= self.config.quota
             places[round_, key] = place
             if fits[place]:
                 own.append((round_, size))

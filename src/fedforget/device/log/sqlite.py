@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.device.log.contract import Exact, others, stacked
+from fedforget.device.log.contract import PrivateState, others, stacked
 from fedforget.device.log.entries import Entries, Keys, check, latest
 from fedforget.device.log.user_files import Row, Statement, UserFiles
 from fedforget.errors import RunError
 from fedforget.models.parameters import Array
-from fedforget.orders import ORIGIN
-from fedforget.randomness import Rounds
+from fedforget.protocol.order import ORIGIN
+from fedforget.runtime.randomness import Rounds
 
 PUT_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)"
 PUT_PRIVATE = "INSERT OR REPLACE INTO private VALUES (?, ?, ?, ?)"
@@ -92,7 +92,7 @@ class SqliteStore:
         entries = Entries.of(np.array([key for key, _, _ in found], np.uint64), [body for _, _, body in found])
         return entries, np.array([round_ for _, round_, _ in found], np.int64)
 
-    def exact(self, until: int) -> Exact:
+    def private_state(self, until: int) -> PrivateState:
         """Of every user of whom it is known: the private parameters after the last round up to this one."""
         query = "SELECT round, row, crc FROM private WHERE trajectory = ? AND round <= ? ORDER BY round DESC"
         found = []
@@ -102,7 +102,7 @@ class SqliteStore:
                 found.append((key, round_, np.frombuffer(row, "<f4").astype(np.float32)))
         return stacked(found)
 
-    def set_exact(self, exact: Exact) -> None:
+    def set_private_state(self, exact: PrivateState) -> None:
         """Let these be the private parameters of these users; nothing is known of what they were before."""
         for key, round_, row in zip(exact.keys.tolist(), exact.rounds.tolist(), exact.rows, strict=True):
             nothing = ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,))
@@ -130,23 +130,23 @@ class SqliteStore:
         if folder.exists() and any(folder.iterdir()):
             raise RunError(f"{folder} is not empty.", "A log branches into a new folder: remove it, or choose another.")
         new = SqliteStore(folder, self.files.federation)
-        leavers = set(without.tolist())
+        forgotten = set(without.tolist())
         for key in self._users():
-            lines = [] if key in leavers else self._ask(key, f"{ENTRIES} AND round <= ?", until)
+            lines = [] if key in forgotten else self._ask(key, f"{ENTRIES} AND round <= ?", until)
             if lines:
                 new.files.change(key, [(PUT_ENTRY, (new.trajectory, *line)) for line in lines])
-        new.set_exact(others(self.exact(until), without))
+        new.set_private_state(others(self.private_state(until), without))
         return new
 
     def begin_as(self, other: SqliteStore, until: int) -> None:
         """Let these users' trajectory in the same files begin as another one up to a round."""
-        exact = other.exact(until)
+        exact = other.private_state(until)
         copy = "INSERT INTO {0} SELECT ?, round, body FROM {0} WHERE trajectory = ? AND round <= ?"
         here = (self.trajectory, other.trajectory, until)
         for key in self._users():
             self.forget(key)
             self.files.change(key, [(copy.format(table), here) for table in ("entry", "pending")])
-        self.set_exact(exact)
+        self.set_private_state(exact)
 
     def forget(self, key: int) -> None:
         """Give up a user's trajectory."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedforget.device.log.codec import PARTS
 from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Keys, find
-from fedforget.device.sampling import Sampler
 from fedforget.errors import RunError
 from fedforget.models import Recommender
+from fedforget.protocol.sampler import Sampler
 
 #: Where a device's bytes go: the parts of its sound entries, whole entries that are damaged, and the exact copy of the
 #: private parameters from before its last round, with which that round can be repeated.

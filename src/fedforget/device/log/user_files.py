@@ -21,9 +21,9 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from fedforget.database import open_database, scrub
 from fedforget.errors import RunError, RunWarning
-from fedforget.files import cannot_write, make_folder
+from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.files import cannot_write, make_folder
 
 FORMAT = "2"
 OPEN_FILES = 64

@@ -1,4 +1,4 @@
-"""The baselines: what FRU is measured against."""
+"""Baselines: Retrain, FedRemove, Continue."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fedforget.errors import ConfigError
-from fedforget.replay import Replay
+from fedforget.protocol.tasks import Train
+from fedforget.server.optimiser import OPTIMISERS
 from fedforget.server.unlearning.method import Method, Past, PastStep, Result, Step, strides
 
 
 @dataclass(frozen=True)
 class Retrain(Method):
-    """From scratch without the forgotten users: the same cohorts minus them, the same seed. The reference.
+    """Train from scratch without the forgotten users, with the same cohorts and seed: the reference.
 
-    ``stride`` past rounds are trained from the same parameters, in one communication round (condensed Retrain).
+    ``stride`` past rounds are trained from the same parameters in one communication round (condensed Retrain).
 
-    With ``steps`` the past cohorts are not used: the model is trained anew in so many rounds, each with a ``fraction``
-    of the remaining devices, at ``lr_scale`` times the server's learning rate, which falls over these rounds. A
-    history that has no more rounds than that is trained again as it was.
+    With ``steps`` the model is trained in this many rounds with new cohorts, each a ``fraction`` of the remaining
+    devices, at ``lr_scale`` times the server's learning rate, which falls over these rounds. A history with no more
+    rounds than that is trained again as it was.
     """
 
     stride: int = 1
@@ -44,7 +45,7 @@ class Retrain(Method):
             raise ConfigError(f"lr_scale is {self.lr_scale}.", "Give a positive factor for the server's learning rate.")
 
     def schedule(self, past: Past) -> list[Step]:
-        """Strides over the past rounds, or new cohorts for an even share of them."""
+        """Strides over the past rounds, or new cohorts, each for an equal share of them."""
         if not self._anew(past.last):
             return strides(past, self.stride)
         ends = [past.last * step // self.steps for step in range(self.steps + 1)]
@@ -57,16 +58,16 @@ class Retrain(Method):
         """Train in full."""
         if not self._anew(past.of.last):
             return past.train()
-        protocol = past.aggregator.protocol
-        optimiser = replace(protocol.optimiser, lr=protocol.optimiser.lr * self.lr_scale, horizon=self.steps)
-        aggregator = replace(past.aggregator, protocol=replace(protocol, optimiser=optimiser))
+        server = past.aggregator.server
+        faster = server.with_optimiser(lr=OPTIMISERS.build(server.optimiser).lr * self.lr_scale, horizon=self.steps)
+        aggregator = replace(past.aggregator, server=faster)
         ((end, users),) = past.asked.items()
-        answers = past.clients.replay(past.asked, past.public, Replay(past.epochs, parts=None))
-        combined, taken = aggregator.combined(answers[end], past.public, users)
-        return aggregator.apply(past.state, combined, past.number), {end: taken}
+        results = past.clients.run(Train(past.epochs), past.asked, past.public)
+        step, accepted = aggregator.combine(results[end], past.public, users)
+        return aggregator.apply(past.state, step, past.number), {end: accepted}
 
     def begin(self, first: int, last: int) -> int:
-        """With the first round, though without earlier erasures those before ``first`` come out as they were."""
+        """Always the first round."""
         return 1
 
     def _anew(self, rounds: int) -> bool:
@@ -75,12 +76,12 @@ class Retrain(Method):
 
 @dataclass(frozen=True)
 class FedRemove(Method):
-    """The stored updates of those who stay, one after another, as they are."""
+    """Apply the logged updates of the remaining users again, without training."""
 
     name: ClassVar[str] = "fedremove"
 
     def step(self, past: PastStep) -> Result:
-        """Take what the logs have."""
+        """Apply logged updates."""
         return past.recall()
 
     def training_share(self, epochs: int) -> float:
@@ -88,16 +89,16 @@ class FedRemove(Method):
         return 0.0
 
     def needs_whole_updates(self) -> bool:
-        """They are all it has."""
+        """It applies nothing else."""
         return True
 
 
 @dataclass(frozen=True)
 class Continue(Method):
-    """No way back: train on without the forgotten users, for a share of the rounds so far.
+    """Do not roll back: train on without the forgotten users, for a ``share`` of the rounds so far.
 
-    By default a tenth of the rounds, in full epochs: the training that FRU with λ = 0.1 takes. What they did stays in
-    the model's past for good: it is no longer known in which rounds they took part, so nothing can go back before them.
+    The default, a tenth of the rounds in full epochs, is the training that FRU with λ = 0.1 takes. The forgotten users'
+    influence stays in the model, and later erasures cannot remove it: their participation is no longer on record.
     """
 
     share: float = 0.1
@@ -109,19 +110,19 @@ class Continue(Method):
             raise ConfigError(f"share is {self.share}.", "Give the extra rounds as a share of those so far: 0 or more.")
 
     def step(self, past: PastStep) -> Result:
-        """There is nothing to go through again."""
+        """Never called: no round is replayed."""
         raise AssertionError("Continue replays no round")
 
     def begin(self, first: int, last: int) -> int:
-        """With none."""
+        """No round."""
         return last + 1
 
     def more_rounds(self, last: int) -> int:
-        """At least one, if there is anything to continue."""
+        """At least one, if any round was trained."""
         return max(1, round(self.share * last)) if last and self.share else 0
 
 
 def check_stride(stride: int) -> None:
-    """Refuse a stride that is not a number of rounds."""
+    """Refuse a stride below 1."""
     if stride < 1:
         raise ConfigError(f"stride is {stride}.", "Give the number of past rounds in a step: 1 or more.")

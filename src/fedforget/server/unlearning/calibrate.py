@@ -8,8 +8,8 @@ import numpy as np
 
 from fedforget.models import Layout
 from fedforget.models.parameters import Array
-from fedforget.replay import Factors
-from fedforget.server.aggregate import Step
+from fedforget.protocol.factors import Factors
+from fedforget.server.aggregation import Step
 
 #: What has a length of its own: each item's row and each other tensor, or the whole item table too (FedEraser's way).
 GRANULARITIES = ["row", "tensor"]

@@ -1,4 +1,4 @@
-"""Estimate: what an erasure will take, from what the history knows, before anything happens."""
+"""Estimate: the expected cost of an erasure, from the history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedforget.models import Public
+from fedforget.models import GlobalParameters
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.unlearning.method import Method, Past
 
@@ -24,11 +24,11 @@ FEW_STEPS = 10
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many rounds will be gone through again, by how many devices, and roughly what it costs.
+    """Rounds to replay, devices needed, and the approximate cost.
 
-    ``rounds`` are past rounds, and those that are added; ``communication_rounds`` is how often devices are asked.
-    ``devices`` are different users; ``messages`` counts each time that one is asked, ``requests`` the updates that it
-    is asked for. ``start`` is the round whose snapshot the replay starts from.
+    ``rounds`` counts past rounds and added ones, ``communication_rounds`` how often devices are asked. ``devices``
+    counts different users, ``messages`` every message to one, ``requests`` the updates asked for. ``start`` is the
+    round whose snapshot the replay starts from.
     """
 
     method: dict[str, Any]
@@ -66,7 +66,7 @@ class Estimate:
         )
 
     def _advice(self) -> str:
-        """Few steps cost accuracy where most of a history is replayed: what to do about it."""
+        """A warning where few steps cost accuracy."""
         stride = self.method.get("stride") or 1
         few = 1 < self.communication_rounds < FEW_STEPS and self.start < self.rounds
         if self.method["name"] != "fru" or stride < 4 or not few:
@@ -78,15 +78,21 @@ class Estimate:
 
 
 def estimate(
-    history: History, public: Public, method: Method, past: Past, *, epochs: int, first: int | None, start: int,
-    waiting: bool, chosen: str,
-) -> Estimate:  # fmt: skip
-    """Estimate an erasure that goes through ``past`` again, after round ``start``.
+    history: History,
+    public: GlobalParameters,
+    method: Method,
+    past: Past,
+    epochs: int,
+    first: int | None,
+    start: int,
+    waiting: bool,
+    chosen: str,
+) -> Estimate:
+    """Estimate an erasure that replays ``past``, from round ``start`` on.
 
-    An update is taken to cost what it cost so far: the training for as many epochs as there will be, and ``BESIDE``
-    times what came beside it, since a replay also reads logs, and committing a round is not in the seconds that the
-    history knows. Where rounds are mostly ``waiting``, on a network, each communication round waits as long as a round
-    did.
+    An update is assumed to cost what it cost so far: its training, for the number of epochs of the replay, and
+    ``BESIDE`` times the rest, since a replay also reads logs, and the history's seconds do not include the commit.
+    On a network (``waiting``) each communication round is assumed to wait as long as past rounds did.
     """
     last = history.last_round
     known = [record for record in (history.record(round_) for round_ in range(1, last + 1)) if record.participants]
@@ -105,21 +111,28 @@ def estimate(
     in_extra = round(extra * updates / max(last, 1))
     if extra:
         devices |= set(past.draw(last + 1, 1.0))
-    in_full = sum(len(users) for step in steps if step.as_it_was for users in step.asked.values())
+    in_full = sum(len(users) for step in steps if step.in_full for users in step.asked.values())
     short = in_full + (replayed - in_full) * (share + SETUP / epochs if 0 < share < 1 else share)
-    factor = BESIDE_IN_STEPS if len(past.stayers) >= 2 * len(steps) else BESIDE
+    factor = BESIDE_IN_STEPS if len(past.remaining) >= 2 * len(steps) else BESIDE
     fixed = (len(steps) + extra) * wait if waiting else (replayed * factor + in_extra) * beside
     return Estimate(
-        method.settings(), chosen, first, start, len(past.stayers) + extra, len(steps) + extra, len(devices),
-        messages + in_extra, replayed + in_extra,
+        method.settings(),
+        chosen,
+        first,
+        start,
+        len(past.remaining) + extra,
+        len(steps) + extra,
+        len(devices),
+        messages + in_extra,
+        replayed + in_extra,
         (messages + in_extra) * (public.items.nbytes + public.dense.nbytes),
         round(replayed * sent * method.updates_sent() + in_extra * sent),
         fixed + (short + in_extra) * per_epoch * epochs,
-    )  # fmt: skip
+    )
 
 
 def _waits(history: History, known: Sequence[RoundRecord]) -> list[float]:
-    """How long each communication round took beside training; the rounds of a replay step were one."""
+    """How long each communication round took beside training; the rounds of a replay step count as one."""
     waits: dict[int, float] = {}
     ends = history.steps_after(0)
     for record in known:

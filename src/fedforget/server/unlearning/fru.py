@@ -9,67 +9,75 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedforget.errors import ConfigError, one_of
+from fedforget.errors import ConfigError, unknown_choice
 from fedforget.models import Recommender
-from fedforget.randomness import UserId
-from fedforget.replay import CALIBRATIONS, ITEMS, PARTS, PRIVATES, Factors, Replay
-from fedforget.server.aggregate import Step as Combined
-from fedforget.server.rounds import Protocol
+from fedforget.protocol.factors import Factors
+from fedforget.protocol.tasks import ITEMS, PARTS, Replay
+from fedforget.protocol.updates import CohortResult
+from fedforget.runtime.randomness import UserId
+from fedforget.server.aggregation import Step as Combined
+from fedforget.server.server_config import ServerConfig
 from fedforget.server.state import ServerState
 from fedforget.server.unlearning.baselines import check_stride
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
 from fedforget.server.unlearning.method import Method, Past, PastStep, Result, Step, strides
-from fedforget.updates import Answers
 
 #: How many past rounds a step has by default, and how far it may go (docs/decisions/0010).
 STRIDE, LIMIT = 10, 0.7
 #: How many where devices train tensors that all users share, such as a perceptron: then there is no limit.
 SHARED_STRIDE = 2
-#: The aggregation rules under which a row's step shrinks with the clients of the cohort that did not touch it.
-AVERAGING = ("mean", "weighted")
+#: Who gives a new update its old length: the server, for the aggregate of the cohort (the paper), or each device.
+CALIBRATIONS = ["server", "device"]
+#: What happens to a device's private update, whose length is not logged: it is applied as it is (the paper), or scaled
+#: by as much as the replay is shorter than the training was.
+PRIVATE_UPDATES = ["fresh", "scaled"]
 
 
 @dataclass(frozen=True)
 class FRU(Method):
-    """Replay the rounds since the first leaver took part, in ⌈λL⌉ epochs each, with the lengths of the old updates.
+    """Replay the rounds since the first forgotten user took part, in fewer epochs, with the lengths of the old updates.
 
-    ``stride`` past rounds are replayed from the same parameters, in one communication round. Such a step moves the item
-    table at most ``limit`` times as far as the old model moved in the same rounds (0: no limit). By default both are
-    what suits the model and the server's recipe (``for_model``, ``for_protocol``).
+    ``replay_fraction`` is the paper's λ: a replayed round has ⌈λL⌉ of L epochs. ``stride`` past rounds are replayed
+    from the same parameters in one communication round; such a step moves the item table at most ``limit`` times as far
+    as the old model moved in the same rounds (0: no limit). The defaults of both depend on the model and the server's
+    configuration.
 
-    ``speedup`` is the paper's λ. ``calibration="device"``: each device gives its own fresh update the lengths in its
-    log. ``"server"``: the server gives the cohort's fresh aggregate the length of the stored one (the paper; the log
-    must hold whole updates), each item row by itself or the whole table (``granularity``). ``replay="logged"`` trains
-    on the items that the log names instead of fresh negatives.
+    ``calibration="device"``: each device gives its update the lengths in its log. ``"server"``: the server gives the
+    cohort's aggregate the length of the stored one (the paper; logs must hold whole updates), for each item row or for
+    the whole table (``granularity``). ``replay="logged"`` trains on the items that the log names instead of newly drawn
+    negatives.
 
-    ``parts="rows"`` gives item rows their old lengths and takes other tensors (a perceptron) as they were trained;
-    ``"all"`` gives every tensor its length (the paper). ``private="fresh"`` takes a device's private update as a short
-    training leaves it (the paper); ``"stretched"`` takes it L / ⌈λL⌉ times, as far as all epochs would have gone.
+    ``parts="rows"`` sets the lengths of item rows and leaves other tensors (a perceptron) as trained; ``"all"`` sets
+    those of every tensor (the paper). ``private="fresh"`` applies the private update as trained (the paper);
+    ``"scaled"`` multiplies it by L / ⌈λL⌉.
     """
 
-    speedup: float = 0.1
+    replay_fraction: float = 0.1
     calibration: str = "device"
     granularity: str = "row"
     replay: str = "fresh"
     parts: str = "rows"
-    private: str = "stretched"
+    private: str = "scaled"
     stride: int | None = None
     limit: float | None = None
 
     name: ClassVar[str] = "fru"
 
     def __post_init__(self) -> None:
-        if not 0 < self.speedup <= 1:
-            raise ConfigError(f"speedup is {self.speedup}.", "λ is the share of the local epochs: above 0, at most 1.")
+        if not 0 < self.replay_fraction <= 1:
+            raise ConfigError(
+                f"replay_fraction is {self.replay_fraction}.",
+                "λ is a fraction of the local epochs: above 0, at most 1.",
+            )
         for kind, value, known in (
             ("calibration", self.calibration, CALIBRATIONS),
             ("granularity", self.granularity, GRANULARITIES),
             ("replay", self.replay, ITEMS),
-            ("parts", self.parts, PARTS),
-            ("private", self.private, PRIVATES),
+            ("parts", self.parts, PARTS[:2]),
+            ("private", self.private, PRIVATE_UPDATES),
         ):
             if value not in known:
-                raise one_of(kind, value, known)
+                raise unknown_choice(kind, value, known)
         if self.stride is not None:
             check_stride(self.stride)
         if not (self.limit or 0) >= 0:
@@ -88,40 +96,40 @@ class FRU(Method):
             )
 
     def for_model(self, model: Recommender) -> FRU:
-        """With its stride. Where devices train tensors that all users share, it is short and has no limit."""
+        """With the default stride: short, and without a limit, where devices train tensors that all users share."""
         stride = 1 if self.calibration == "server" else default_stride(model)
         method = self if self.stride is not None else replace(self, stride=stride)
         return replace(method, limit=0.0) if self.limit is None and model.update_layout.size else method
 
-    def for_protocol(self, protocol: Protocol) -> FRU:
-        """With its limit. There is none where updates are averaged: such rounds do not go too far together."""
+    def for_server(self, server: ServerConfig) -> FRU:
+        """With the default limit: none where updates are averaged, since such rounds do not go too far together."""
         if self.limit is not None:
             return self
-        return replace(self, limit=0.0 if protocol.aggregation in AVERAGING else LIMIT)
+        return replace(self, limit=0.0 if server.averages else LIMIT)
 
     def schedule(self, past: Past) -> list[Step]:
-        """The rounds up to the first leaver's one by one, if they were trained in full; then steps of ``stride``."""
-        head = range(min(past.stayers, default=1), past.first + 1)
+        """The rounds up to the first of a forgotten user one by one, if trained in full; then steps of ``stride``."""
+        head = range(min(past.remaining, default=1), past.first + 1)
         if not set(head).issubset(past.whole):
             return strides(past, self.stride or 1)
         before = [step for step in strides(past, 1) if step.last <= past.first]
-        return [replace(step, as_it_was=True) for step in before] + strides(past, self.stride or 1, after=past.first)
+        return [replace(step, in_full=True) for step in before] + strides(past, self.stride or 1, after=past.first)
 
     def step(self, past: PastStep) -> Result:
-        """Rounds short and calibrated, but those up to the first leaver's as they were."""
+        """Replay rounds short and calibrated; those up to the first of a forgotten user in full."""
         if self.calibration == "server":
             ((round_, users),) = past.asked.items()
             if round_ >= past.of.first:
                 return past.recall() if round_ == past.of.first else self._calibrated_here(past, round_, users)
-        if past.step.as_it_was or self.calibration == "server":
+        if past.step.in_full or self.calibration == "server":
             return past.train()
-        state, taken = past.replay(self._how(past.epochs))
+        state, taken = past.run(self._task(past.epochs))
         return (self._limited(past, state, self.limit) if self.limit and len(past.asked) > 1 else state), taken
 
     def _limited(self, past: PastStep, state: ServerState, limit: float) -> ServerState:
-        """Rounds that start from one point all go the same way: together no further than the limit says.
+        """Shorten a step that moved the item table further than the limit: its rounds start from one point and add up.
 
-        Where an earlier erasure has replayed these rounds, how far they went is limited already.
+        Where an earlier erasure has replayed these rounds, their length is limited already.
         """
         first, last = past.step.first, past.step.last
         again = not past.of.whole >= set(range(first, last + 1))
@@ -133,24 +141,26 @@ class FRU(Method):
         return replace(state, public=replace(state.public, items=items))
 
     def _calibrated_here(self, past: PastStep, round_: int, users: Sequence[UserId]) -> Result:
-        def combined(answers: Answers) -> tuple[Combined | None, Answers]:
-            return past.aggregator.combined(answers, past.public, users)
+        """The paper's round: the server scales the aggregate of new updates to the length of the stored one."""
 
-        how = replace(self._how(past.epochs), parts=None, stored=True)
-        answers = past.clients.replay(past.asked, past.public, how)[round_]
-        assert answers.stored is not None
-        old, stored = combined(Answers(answers.stored))
-        fresh, answers = combined(answers)
-        if list(answers.updates.users) != list(stored.updates.users):
-            answers, stored = _both(answers, stored)
-            (fresh, answers), (old, stored) = combined(answers), combined(stored)
+        def combine(result: CohortResult) -> tuple[Combined | None, CohortResult]:
+            return past.aggregator.combine(result, past.public, users)
+
+        task = replace(self._task(past.epochs), parts="none", stored=True)
+        result = past.clients.run(task, past.asked, past.public)[round_]
+        assert result.stored is not None
+        old, stored = combine(CohortResult(result.stored))
+        fresh, result = combine(result)
+        if list(result.updates.users) != list(stored.updates.users):
+            result, stored = _both(result, stored)
+            (fresh, result), (old, stored) = combine(result), combine(stored)
         layout = past.public.layout
-        taken = {round_: replace(answers, stored=stored.updates)}
+        taken = {round_: replace(result, stored=stored.updates)}
         if fresh is None or old is None:
-            past.clients.settle(round_, Factors.nothing(past.public.items.shape[0], len(layout.shapes)))
+            past.clients.apply_factors(round_, Factors.zero(past.public.items.shape[0], len(layout.shapes)))
             return past.state, taken
         step, factors = calibrate(old, fresh, layout, self.granularity, self.parts)
-        past.clients.settle(round_, factors)
+        past.clients.apply_factors(round_, factors)
         return past.aggregator.apply(past.state, step, round_), taken
 
     def shortens_training(self) -> bool:
@@ -169,13 +179,13 @@ class FRU(Method):
         """The server's calibration needs them."""
         return self.calibration == "server"
 
-    def _how(self, epochs: int) -> Replay:
+    def _task(self, epochs: int) -> Replay:
         short = self._epochs(epochs)
-        stretch = epochs / short if self.private == "stretched" else 1.0
-        return Replay(short, self.replay, self.parts, stretch=stretch)
+        scale = epochs / short if self.private == "scaled" else 1.0
+        return Replay(short, self.replay, self.parts, private_scale=scale)
 
     def _epochs(self, epochs: int) -> int:
-        return math.ceil(self.speedup * epochs - 1e-9)
+        return math.ceil(self.replay_fraction * epochs - 1e-9)
 
 
 def default_stride(model: Recommender) -> int:
@@ -183,9 +193,9 @@ def default_stride(model: Recommender) -> int:
     return SHARED_STRIDE if model.update_layout.size else STRIDE
 
 
-def _both(fresh: Answers, stored: Answers) -> tuple[Answers, Answers]:
-    """The answers of those whose fresh and stored updates can both be used: no length without its own direction."""
+def _both(fresh: CohortResult, stored: CohortResult) -> tuple[CohortResult, CohortResult]:
+    """The results of the users whose new and stored updates are both accepted."""
     users = set(fresh.updates.users) & set(stored.updates.users)
     keep, kept = (np.array([user in users for user in part.updates.users], bool) for part in (fresh, stored))
     failures = {**stored.failures, **fresh.failures}
-    return replace(fresh, updates=fresh.updates.only(keep), failures=failures), Answers(stored.updates.only(kept))
+    return replace(fresh, updates=fresh.updates.only(keep), failures=failures), CohortResult(stored.updates.only(kept))

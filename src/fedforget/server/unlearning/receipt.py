@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedforget.pseudonym import pseudonym
-from fedforget.randomness import UserId
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.randomness import UserId
 
 
 @dataclass(frozen=True)
 class Receipt:
     """One erasure: the request, how it was carried out, and the model before and after.
 
-    ``rounds_replayed`` past rounds were gone through again in ``communication_rounds``; ``asked`` and ``answered``
-    count the updates of past rounds, ``messages`` those to devices. ``chosen`` says why it was this method.
-    ``wiped`` is on a network the number of leavers whose device has confirmed that it keeps nothing of them; None where
-    there is no device to ask. ``users`` are salted hashes. The ``salt`` is handed out once, with the receipt that
-    ``forget`` returns, and kept nowhere after that: ids are easily guessed, so with the salt beside the hashes they
-    could be read back.
+    ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
+    updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
+    forgotten users whose device has confirmed the wipe; None in a simulation. ``users`` are salted hashes. The ``salt``
+    is returned once, by ``forget``, and not stored: with it, ids could be guessed from the hashes.
     """
 
     request: str

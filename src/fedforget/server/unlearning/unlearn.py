@@ -1,4 +1,4 @@
-"""Carrying out a method: past rounds gone through again, step by step, into a new history."""
+"""Replay: carry out a method step by step, into a new history."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedforget.errors import ConfigError, QuorumError
-from fedforget.models import Public
+from fedforget.models import GlobalParameters
+from fedforget.protocol.updates import CohortResult
 from fedforget.server.clients import Clients
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.rounds import Aggregator, record_of
 from fedforget.server.unlearning.method import Method, Past, PastStep, Step
-from fedforget.updates import Answers
 
 
 @dataclass
 class Tally:
-    """What an erasure has taken so far.
-
-    ``asked`` and ``answered`` count updates, one for each past round of a device; a device gets one message for all of
-    its rounds in a step.
+    """Counts of an erasure: updates ``asked`` for and ``answered``, one for each past round of a device; messages, one
+    for all rounds of a device in a step; bytes; and missing updates by reason.
     """
 
     communication_rounds: int = 0
@@ -32,8 +30,8 @@ class Tally:
     bytes_up: int = 0
     missing: Counter[str] = field(default_factory=Counter)
 
-    def add(self, records: Sequence[RoundRecord], public: Public) -> None:
-        """Count one communication round, by its records in the new history."""
+    def add(self, records: Sequence[RoundRecord], public: GlobalParameters) -> None:
+        """Count one communication round, from its records in the new history."""
         devices = {user for record in records for user in (*record.participants, *record.failures)}
         self.communication_rounds += bool(devices)
         self.messages += len(devices)
@@ -47,25 +45,21 @@ class Tally:
 
 @dataclass(frozen=True)
 class Quorum:
-    """How many of the updates asked for in a replay must come: less than this share, and the old model stays.
-
-    The default, 0, is the policy ``skip``: whoever does not answer is left out, and the receipt says how many.
-    """
+    """Minimum fraction of updates that must arrive in a replay; otherwise the erasure is aborted (default 0)."""
 
     share: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(f"require is {self.share}.", "Give the share of devices that must answer: 0 to 1.")
+            raise ConfigError(f"require is {self.share}.", "Give the fraction of updates that must arrive: 0 to 1.")
 
     def check(self, tally: Tally, expected: int) -> None:
-        """Give up as soon as so many are missing that the share cannot be reached any more."""
+        """Abort as soon as the fraction cannot be reached any more."""
         missing = tally.asked - tally.answered
         if missing > (1 - self.share) * max(expected, tally.asked) + 1e-9:
             raise QuorumError(
-                f"{missing:,} of {max(expected, tally.asked):,} updates asked for in the replay did not come; "
-                f"{self.share:.0%} must.",
-                "The old model stays. Try again when more devices are there, or require a smaller share.",
+                f"{missing:,} of {max(expected, tally.asked):,} updates are missing; {self.share:.0%} must arrive.",
+                "The old model stays in service. Try again when more devices are online, or require less.",
             )
 
 
@@ -75,14 +69,13 @@ def replay(
     new: History,
     clients: Clients,
     aggregator: Aggregator,
-    *,
     epochs: int,
     quorum: Quorum,
     on_round: Callable[[RoundRecord], None],
 ) -> Tally:
-    """Go through past rounds again, without the forgotten users, and commit each step to ``new``.
+    """Replay past rounds without the forgotten users, and commit each step to ``new``.
 
-    Steps that ``new`` has already, from an attempt that was interrupted, are only counted.
+    Steps that ``new`` has already, from an interrupted attempt, are only counted.
     """
     state = new.state(new.last_round)
     steps = method.schedule(past)
@@ -93,10 +86,10 @@ def replay(
             tally.add([new.record(round_) for round_ in range(step.first, step.last + 1)], state.public)
             continue
         started = time.perf_counter()
-        answers: Mapping[int, Answers] = {}
+        results: Mapping[int, CohortResult] = {}
         if step.asked:
-            state, answers = method.step(PastStep(step, past, number, state, epochs, clients, aggregator))
-        records = _records(step, answers, time.perf_counter() - started)
+            state, results = method.step(PastStep(step, past, number, state, epochs, clients, aggregator))
+        records = _records(step, results, time.perf_counter() - started)
         tally.add(records, state.public)
         quorum.check(tally, expected)
         new.commit(records, state)
@@ -105,12 +98,12 @@ def replay(
     return tally
 
 
-def _records(step: Step, answers: Mapping[int, Answers], seconds: float) -> list[RoundRecord]:
-    """What happened in the rounds of a step, each with its share of the time."""
+def _records(step: Step, results: Mapping[int, CohortResult], seconds: float) -> list[RoundRecord]:
+    """The records of a step's rounds, each with its share of the time."""
     asked = max(sum(len(users) for users in step.asked.values()), 1)
     return [
-        record_of(round_, answers[round_], seconds * len(step.asked[round_]) / asked)
-        if round_ in answers
+        record_of(round_, results[round_], seconds * len(step.asked[round_]) / asked)
+        if round_ in results
         else RoundRecord(round_, [], None, 0.0)
         for round_ in range(step.first, step.last + 1)
     ]

@@ -1,0 +1,60 @@
+"""``fedforget components``: what a run can be made of, built in and installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from fedforget.cli import show
+from fedforget.cli.data import AsJson
+from fedforget.models import MODELS
+from fedforget.protocol.encoding import ENCODINGS
+from fedforget.protocol.sampler import SAMPLERS
+from fedforget.runtime.components import Registry
+from fedforget.server.aggregation import AGGREGATIONS
+from fedforget.server.optimiser import OPTIMISERS
+from fedforget.server.presets import configure
+from fedforget.server.unlearning import METHODS
+
+#: Where a component's settings go: the table of a configuration, or an option of a command.
+PLACES: dict[str, Registry[Any]] = {
+    "model": MODELS,
+    "sampler": SAMPLERS,
+    "server.aggregation": AGGREGATIONS,
+    "server.optimiser": OPTIMISERS,
+    "log.encoding": ENCODINGS,
+    "forget --method": METHODS,
+}
+
+
+def components(as_json: AsJson = False) -> None:
+    """List models, samplers, aggregation rules, optimisers, log encodings and methods, with their settings.
+
+    Give a setting with --set, such as --set optimiser=adam --set optimiser.lr=0.05. Packages add components through
+    entry points; see docs/extending.md.
+    """
+    listed = {place: {name: registry.defaults(name) for name in registry} for place, registry in PLACES.items()}
+    tables = configure().to_dict()
+    other = {section: tables[section] for section in ("training", "server", "log")}
+    other = {
+        section: {k: v for k, v in values.items() if f"{section}.{k}" not in PLACES}
+        for section, values in other.items()
+    }
+    if as_json:
+        show.print_json({"components": listed, "settings": other})
+        return
+    table = Table(title="Components and their settings")
+    for column in ("setting", "name", "settings with defaults"):
+        table.add_column(column, overflow="fold")
+    for place, found in listed.items():
+        for number, (name, defaults) in enumerate(found.items()):
+            table.add_row("" if number else place, name, _shown(defaults))
+        table.add_section()
+    for section, values in other.items():
+        table.add_row(section, "", _shown(values))
+    show.out.print(table)
+
+
+def _shown(values: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,23 @@
+"""Evaluation on a device: only the number of users and their mean metrics leave it."""
+
+from __future__ import annotations
+
+from fedforget.data import Interactions
+from fedforget.device.devices import Devices
+from fedforget.evaluation import Ranking, evaluate
+from fedforget.models import GlobalParameters
+from fedforget.protocol.metrics import FULL, SAMPLED
+
+
+def evaluate_locally(devices: Devices, test: Interactions, public: GlobalParameters) -> tuple[int, dict[str, float]]:
+    """The number of users with test items, and their mean metrics."""
+    if not len(test):
+        return no_users()
+    result = evaluate(devices.scorer(public), devices.interactions, test, Ranking(), devices.workers)
+    means = {f"sampled_{name}": value for name, value in result.sampled.items()}
+    return int(result.users.size), means | {f"full_{name}": value for name, value in result.full.items()}
+
+
+def no_users() -> tuple[int, dict[str, float]]:
+    """The result without any users."""
+    return 0, dict.fromkeys([*(f"sampled_{name}" for name in SAMPLED), *(f"full_{name}" for name in FULL)], 0.0)

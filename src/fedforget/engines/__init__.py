@@ -1,1 +1,0 @@
-"""Engines: how server and devices talk."""

@@ -1,1 +1,0 @@
-"""Flower: the network on which real devices are reached."""

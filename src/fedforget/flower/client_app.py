@@ -1,0 +1,51 @@
+"""The Flower ClientApp: passes messages to the device's ``Host`` and sends its results back.
+
+The node's configuration names the folder of its users' files: ``state="/path"``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedforget.device.host import Host
+from fedforget.errors import ConfigError
+from fedforget.flower import messages
+from fedforget.flower.transport import sealed_reply
+
+app = ClientApp()
+
+
+@app.train("run")
+def run(message: Message, context: Context) -> Message:
+    """Carry out a task that sends updates."""
+    order, task = messages.unpack_order(message.content), messages.unpack_task(message.content)
+    received = messages.unpack_public(message.content) if task.needs_parameters else None
+    return sealed_reply(message, messages.pack_results(_host(context).run(task, order, received)))
+
+
+@app.evaluate("model")
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the model on this device's users; only means leave the device."""
+    order, received = messages.unpack_order(message.content), messages.unpack_public(message.content)
+    users, means = _host(context).evaluate(order, received)
+    return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **means})}))
+
+
+@app.query("wipe")
+def wipe(message: Message, context: Context) -> Message:
+    """Remove forgotten users from this device."""
+    federation = messages.unpack_federation(message.content)
+    pseudonyms, salts = messages.unpack_wipes(message.content)
+    host = _host(context)
+    done = [name for name, salt in zip(pseudonyms, salts, strict=True) if host.wipe(federation, salt, name)]
+    return sealed_reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": done})}))
+
+
+def _host(context: Context) -> Host:
+    state = context.node_config.get("state")
+    if not isinstance(state, str) or not state:
+        raise ConfigError("This node does not know where its users' files are.", "Start it with --node-config state=…")
+    return Host(Path(state))

@@ -1,0 +1,47 @@
+"""The Flower ServerApp: the server of a federation, run from its run folder, which the run's configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedforget.errors import ConfigError
+from fedforget.flower.fleet import FlowerFleet
+from fedforget.server.registry import Registry
+from fedforget.server.run_config import RunConfig
+from fedforget.server.service import Service
+
+#: What a run can be configured with, and what it is otherwise. ``evaluate-every`` is 0 for never.
+CONFIG: dict[str, str | int | float | bool] = {
+    "run": "",
+    "rounds": 0,
+    "timeout": 120.0,
+    "evaluate-every": 0,
+    "linger": False,
+}
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Serve the federation in a run folder."""
+    config = {**CONFIG, **context.run_config}
+    if not config["run"]:
+        raise ConfigError("The run folder is not named.", "flwr run … --run-config 'run=\"/path\" rounds=100'")
+
+    def fleet(settings: RunConfig, registry: Registry) -> FlowerFleet:
+        return FlowerFleet(grid, settings, registry, float(config["timeout"]))
+
+    service = Service(Path(str(config["run"])), fleet)
+    try:
+        service.serve(
+            int(config["rounds"]),
+            evaluate_every=int(config["evaluate-every"]) or None,
+            linger=bool(config["linger"]),
+            tell=lambda line: print(line, flush=True),
+        )
+    finally:
+        service.close()

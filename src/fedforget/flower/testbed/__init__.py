@@ -1,0 +1,1 @@
+"""Testbed: a Flower network on one machine."""

@@ -1,0 +1,1 @@
+"""Protocol: what server and devices agree on. Pure data, checked on arrival."""

@@ -1,0 +1,56 @@
+"""DeviceConfig: the part of a run's configuration that devices need."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedforget.errors import ConfigError
+from fedforget.models import MODELS, Recommender
+from fedforget.protocol.log import Log
+from fedforget.protocol.sampler import SAMPLERS, MixedSampler, Sampler
+from fedforget.protocol.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceConfig:
+    """Model, negative sampler, local training, update log, and the seed of every random draw."""
+
+    model: Recommender
+    sampler: Sampler = field(default_factory=MixedSampler)
+    training: LocalTraining = field(default_factory=LocalTraining)
+    log: Log = field(default_factory=Log)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed is {self.seed}.", "Give a whole number from 0 to 2^63 - 1.")
+        if self.training.refit and not self.model.dot_product:
+            raise ConfigError(
+                f"refit is set, but {self.model.name} does not score by a dot product.",
+                "Leave refit out; it fits user vectors of models that do, such as lightgcn and mf.",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested tables of plain values."""
+        return {
+            "model": self.model.settings(),
+            "sampler": self.sampler.settings(),
+            "training": asdict(self.training),
+            "log": self.log.to_dict(),
+            "seed": int(self.seed),
+        }
+
+    @staticmethod
+    def parse(values: Mapping[str, Any]) -> dict[str, Any]:
+        """The constructor's arguments from nested tables; tables that are missing are left out."""
+        readers: dict[str, Callable[[Any], Any]] = {
+            "model": MODELS.build,
+            "sampler": SAMPLERS.build,
+            "training": lambda table: LocalTraining(**table),
+            "log": Log.from_dict,
+            "seed": operator.index,
+        }
+        return {name: read(values[name]) for name, read in readers.items() if name in values}

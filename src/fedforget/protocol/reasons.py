@@ -1,0 +1,73 @@
+"""Reasons why a user has no update in a round.
+
+Histories and receipts hold these texts. A device may send only those in ``FROM_DEVICES``: no text that a device wrote
+itself is ever stored.
+"""
+
+from __future__ import annotations
+
+#: Local training.
+DIVERGED = "training diverged on the device"
+DATA_CHANGED = "interactions on the device do not match its log"
+#: The update log.
+NO_ENTRY = "the log has no entry for this round"
+LOG_FULL = "the log was full in this round"
+ENTRY_DAMAGED = "the log entry for this round is damaged"
+#: The user's file on the device.
+NOT_ENROLLED = "the user is not enrolled on the device"
+FILE_DAMAGED = "the user's file on the device is damaged"
+MISSING_COMPONENT = "the device does not have a component that the federation uses"
+FILE_UNUSABLE = "the device cannot read or write the user's file"
+#: Orders that a device refuses.
+OUTDATED = "the device has seen a newer order"
+UNKNOWN_TRAJECTORY = "the device is on a trajectory that the server does not know"
+OTHER_MODEL = "the model sent is not the one in the user's terms"
+TOO_MANY_EPOCHS = "more epochs requested than the user's terms allow"
+NO_PAST = "the device has no past round to replay"
+NO_WHOLE_UPDATES = "the device does not log whole updates"
+DIFFERENT_TERMS = "the user's terms differ from those of others on the device"
+ONE_ROUND_ONLY = "stored updates are sent for one round at a time"
+
+FROM_DEVICES = frozenset(
+    {
+        DIVERGED,
+        DATA_CHANGED,
+        NO_ENTRY,
+        MISSING_COMPONENT,
+        LOG_FULL,
+        ENTRY_DAMAGED,
+        NOT_ENROLLED,
+        FILE_DAMAGED,
+        FILE_UNUSABLE,
+        OUTDATED,
+        UNKNOWN_TRAJECTORY,
+        OTHER_MODEL,
+        TOO_MANY_EPOCHS,
+        NO_PAST,
+        NO_WHOLE_UPDATES,
+        DIFFERENT_TERMS,
+        ONE_ROUND_ONLY,
+    }
+)
+
+#: Reaching a device.
+NO_NODE = "no device is registered for the user"
+NOT_CONNECTED = "the device was not connected"
+NO_RESPONSE = "the device did not respond"
+LATE = "the device did not respond in time"
+UNSENT = "the message to the device could not be sent"
+FAILED = "the device could not carry out the task"
+LOST = "the device disconnected during the task"
+FORGED = "the response does not belong to the message sent to the device"
+#: Responses that the server rejects.
+NOT_ASKED = "the device responded for a user or round that it was not asked for"
+NOT_MENTIONED = "the device did not mention the user in its response"
+UNKNOWN_REASON = "the device gave an unknown reason"
+IMPOSSIBLE_METRICS = "the device reported impossible metrics"
+#: Updates that the server rejects.
+WRONG_SHAPE = "the update does not have the shape of the model"
+UNKNOWN_ITEM = "the update names an item that does not exist"
+NOT_FINITE = "the update holds NaN or infinity"
+REPEATED_ITEM = "the update names an item twice"
+WRONG_COUNT = "the reported interaction count is out of range"
+REPEATED_USER = "the user has two updates"

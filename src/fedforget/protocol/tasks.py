@@ -1,0 +1,71 @@
+"""Tasks: what a server can ask devices to do in a round.
+
+A new task is one class here and one operation in ``device.devices``; messages, the simulation and Flower's apps carry
+any task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedforget.runtime.components import Component, Registry
+from fedforget.runtime.randomness import UserId
+
+#: Which users are asked for which round.
+Asked = Mapping[int, Sequence[UserId]]
+
+#: Items that a device replays a round on: newly drawn negatives, or the items that its log names for the round.
+ITEMS = ["fresh", "logged"]
+#: Parts of a new update that get their logged lengths: item rows only, or every tensor (the paper), or none.
+PARTS = ["rows", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Task(Component):
+    """Base class of tasks. ``needs_parameters``: whether the global parameters are sent along."""
+
+    needs_parameters: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Train(Task):
+    """Train from the global parameters for ``epochs`` epochs."""
+
+    epochs: int
+
+    name: ClassVar[str] = "train"
+
+
+@dataclass(frozen=True)
+class Replay(Task):
+    """Replay past rounds: train for ``epochs`` epochs on ``items``, then give ``parts`` their logged lengths.
+
+    The private update is multiplied by ``private_scale``. With ``stored`` the device sends its logged update too and
+    waits for the server's ``Factors`` before it logs the round.
+    """
+
+    epochs: int
+    items: str = "fresh"
+    parts: str = "rows"
+    stored: bool = False
+    private_scale: float = 1.0
+
+    name: ClassVar[str] = "replay"
+
+
+@dataclass(frozen=True)
+class Recall(Task):
+    """Send the logged update of a past round and restore the logged private parameters.
+
+    ``n_items`` is the size of the item table.
+    """
+
+    n_items: int
+
+    name: ClassVar[str] = "recall"
+    needs_parameters: ClassVar[bool] = False
+
+
+TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall)

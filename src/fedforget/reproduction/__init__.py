@@ -1,1 +1,0 @@
-"""Reproduction: the paper's tables and figures, cell by cell, and the page that shows them beside the paper's."""

@@ -1,0 +1,1 @@
+"""Runtime: compiled code, worker threads, files, SQLite, keyed randomness, components. Nothing about federations."""

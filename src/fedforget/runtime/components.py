@@ -1,0 +1,160 @@
+"""Components: the exchangeable parts of a federation, built from a name and settings.
+
+A component is a frozen dataclass: its fields are its settings. Each kind (model, sampler, aggregation rule, ...) has a
+``Registry`` that finds classes by name: built-in ones, those that ``register`` added in this process, and those that an
+installed package offers through the Python entry points of the registry's group.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from fedforget.errors import ConfigError, MissingComponentError, unknown_choice
+
+C = TypeVar("C", bound="Component")
+#: A component, its name, or its name and settings.
+Spec = Any
+
+
+@dataclass(frozen=True)
+class Component(ABC):
+    """A named object whose fields are its settings. Subclasses are frozen dataclasses too."""
+
+    name: ClassVar[str]
+
+    def settings(self) -> dict[str, Any]:
+        """The name and the settings as plain values, as written to ``config.toml``, orders and receipts."""
+        return {"name": self.name, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)}}
+
+    def spec(self) -> str | dict[str, Any]:
+        """The shortest description: the name alone where there are no settings."""
+        settings = self.settings()
+        return settings if len(settings) > 1 else self.name
+
+
+class Registry(Generic[C]):
+    """The components of one kind, by name. Each extends ``base``; packages offer more as entry points of ``group``."""
+
+    def __init__(self, kind: str, group: str, base: Callable[..., C], *builtin: type[C]) -> None:
+        self.kind = kind
+        self.group = group
+        self.base = cast("type[C]", base)
+        self._known: dict[str, type[C]] = {component.name: component for component in builtin}
+        _REGISTRIES[kind] = self
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in _installed(self.group)
+
+    def names(self) -> list[str]:
+        """Every name: built-in and registered components first, then installed ones."""
+        return list(dict.fromkeys([*self._known, *_installed(self.group)]))
+
+    def register(self, component: type[C]) -> type[C]:
+        """Add a component class under its name."""
+        if not issubclass(component, self.base) or not isinstance(getattr(component, "name", None), str):
+            raise ConfigError(
+                f"{component.__name__} is not a {self.kind}.",
+                f"Extend {self.base.__name__} and give the class a name: name: ClassVar[str] = '...'.",
+            )
+        known = self._known.setdefault(component.name, component)
+        if known is not component and known.__qualname__ != component.__qualname__:
+            raise ConfigError(
+                f"There is a {self.kind} named {component.name!r} already: {known.__module__}.{known.__qualname__}.",
+                "Choose another name.",
+            )
+        self._known[component.name] = component
+        return component
+
+    def find(self, name: object) -> type[C]:
+        """The component class with a name."""
+        if name not in self._known and (entry := _installed(self.group).get(str(name))) is not None:
+            self.register(_loaded(entry, self.kind))
+        if not isinstance(name, str) or name not in self._known:
+            hint = f"Others need their package installed (entry point group {self.group})."
+            raise unknown_choice(self.kind, name, self.names(), hint, MissingComponentError)
+        return self._known[name]
+
+    def build(self, spec: Spec, **settings: Any) -> C:
+        """The component for a spec: itself, a name, or a table with its name and settings."""
+        if isinstance(spec, self.base):
+            return spec
+        if isinstance(spec, Mapping):
+            if "name" not in spec:
+                raise ConfigError(f"A {self.kind} has no name: {dict(spec)}.", f"Known: {', '.join(self.names())}.")
+            settings = {**{key: value for key, value in spec.items() if key != "name"}, **settings}
+            spec = spec["name"]
+        component = self.find(spec)
+        try:
+            return component(**settings)
+        except TypeError as error:
+            taken = ", ".join(field.name for field in fields(component)) or "none"
+            raise ConfigError(
+                f"{self.kind.capitalize()} {spec!r} does not take these settings: {settings}. {error}.",
+                f"Its settings: {taken}.",
+            ) from error
+
+    def defaults(self, name: str) -> dict[str, Any]:
+        """The settings of a component with their default values; None for those without."""
+        return {
+            field.name: _plain(
+                field.default
+                if field.default is not MISSING
+                else None
+                if field.default_factory is MISSING
+                else field.default_factory()
+            )
+            for field in fields(self.find(name))
+        }
+
+
+_REGISTRIES: dict[str, Registry[Any]] = {}
+
+
+def registries() -> dict[str, Registry[Any]]:
+    """Every registry that has been imported, by the kind of its components."""
+    return dict(_REGISTRIES)
+
+
+def register(component: type[C]) -> type[C]:
+    """Class decorator: make a component known by its name in this process.
+
+    A package makes its components known everywhere, also on devices, by entry points instead.
+    """
+    for registry in _REGISTRIES.values():
+        if issubclass(component, registry.base):
+            return registry.register(component)
+    raise ConfigError(f"{component!r} is not a component.", f"Extend the base class of a {', a '.join(_REGISTRIES)}.")
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def _loaded(entry: EntryPoint, kind: str) -> type[Any]:
+    try:
+        component: type[Any] = entry.load()
+    except Exception as error:  # whatever the package raises when it is imported
+        raise ConfigError(
+            f"The {kind} {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}.",
+            "Check the installation of its package.",
+        ) from error
+    name = getattr(component, "name", None)
+    if name != entry.name:
+        raise ConfigError(
+            f"The entry point {entry.name!r} leads to {entry.value}, whose name is {name!r}.",
+            "Give the class the name of its entry point.",
+        )
+    return component
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,223 @@
+"""Coordinator: the server of a federation, however its devices are reached."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from fedforget.errors import QuorumError, RunError
+from fedforget.models import GlobalParameters, Recommender
+from fedforget.runtime.randomness import UserId
+from fedforget.server.clients import Clients
+from fedforget.server.erasure import Erasure
+from fedforget.server.history import History, RoundRecord
+from fedforget.server.request import ErasureRequest
+from fedforget.server.roster import Roster
+from fedforget.server.rounds import run_rounds
+from fedforget.server.run import Run
+from fedforget.server.run_config import RunConfig
+from fedforget.server.state import ServerState
+from fedforget.server.trajectory import Trajectory
+from fedforget.server.unlearning import Method
+from fedforget.server.unlearning.estimate import Estimate
+from fedforget.server.unlearning.receipt import Receipt
+
+OnRound = Callable[[RoundRecord], None]
+
+
+class Coordinator(ABC):
+    """Runs the rounds and erasures of a run; a subclass knows the devices.
+
+    ``state`` is the server's state after ``rounds`` rounds, ``public`` the global parameters in it.
+    """
+
+    state: ServerState
+    rounds: int
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._clean = False
+        self._drawn_from: tuple[list[UserId], Roster] | None = None
+
+    @property
+    @abstractmethod
+    def members(self) -> list[UserId]:
+        """The users of the federation, in the order in which their updates are combined."""
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """The number of items in the catalogue."""
+
+    @abstractmethod
+    def clients(self) -> Clients:
+        """The devices on the trajectory in service."""
+
+    @abstractmethod
+    def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
+        """The remaining users' devices on a new trajectory, which branches off after ``start`` and is at ``done``."""
+
+    @abstractmethod
+    def _config_without(self, users: Sequence[UserId]) -> RunConfig:
+        """The configuration of the next trajectory, without some users."""
+
+    @abstractmethod
+    def _after_erasure(self, users: Sequence[UserId]) -> None:
+        """Continue on the new trajectory, after these users were forgotten."""
+
+    @abstractmethod
+    def _roll_back_devices(self, round_: int) -> None:
+        """Return the devices to their state after a round."""
+
+    @property
+    def public(self) -> GlobalParameters:
+        """The current global parameters."""
+        return self.state.public
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self._run.config
+
+    @property
+    def model(self) -> Recommender:
+        """The recommender being trained."""
+        return self.config.model
+
+    @property
+    def history(self) -> History:
+        """Rounds, participants, snapshots and receipts."""
+        return self._run.current.history
+
+    def cohort(self, round_: int) -> list[UserId]:
+        """The users who took part in a round."""
+        return list(self.history.record(round_).participants)
+
+    def forget(
+        self,
+        users: Sequence[UserId],
+        method: Method | None = None,
+        *,
+        require: float | None = None,
+        on_round: OnRound | None = None,
+    ) -> Receipt:
+        """Forget users: rebuild the model as if they had never taken part, and erase everything about them.
+
+        The old model stays in service until the new one is complete. If the process is killed, the same call continues
+        where it stopped. Devices that do not respond are skipped; if fewer than the fraction ``require`` of the updates
+        arrive, the erasure is aborted and nothing changes. The default ``method`` depends on the model (see
+        ``default_method``).
+        """
+        return self._forget(users, method, require, on_round)
+
+    def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
+        """Estimate the cost of forgetting users, without doing it."""
+        return Erasure(self._run, self.members, users, method).estimate(self.public)
+
+    @property
+    def waiting(self) -> ErasureRequest | None:
+        """The erasure that was interrupted and is not finished, if any."""
+        return self._run.waiting()
+
+    def abandon_forgetting(self) -> None:
+        """Drop an erasure that was interrupted; the model in service stays."""
+        with self._run.locked():
+            self._run.abandon_erasure()
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all erasures."""
+        return [Receipt.from_json(text) for text in self.history.receipts()]
+
+    def close(self) -> None:
+        """Close the run's files."""
+        self._run.close()
+
+    def _forget(
+        self,
+        users: Sequence[UserId],
+        method: Method | None,
+        require: float | None,
+        on_round: OnRound | None,
+        asked: ErasureRequest | None = None,
+    ) -> Receipt:
+        with self._run.locked():
+            self._prepare_to_write()
+            before = self.config.trajectory
+            erasure = Erasure(self._run, self.members, users, method)
+            request = erasure.request(require, asked)
+            new = self._run.begin_erasure(request, erasure.start)
+            try:
+                receipt = erasure.carry_out(
+                    request,
+                    new,
+                    lambda new, done: self._branch(new, erasure.users, erasure.start, done),
+                    on_round or (lambda record: None),
+                )
+            except BaseException as error:
+                new.close()
+                if isinstance(error, QuorumError):
+                    self._run.abandon_erasure()
+                raise
+            try:
+                self._run.commit_erasure(new, self._config_without(erasure.users), receipt)
+            finally:
+                if self.config.trajectory != before:  # committed, even if a later step failed
+                    self._after_erasure(erasure.users)
+            return receipt
+
+    def _train(
+        self,
+        rounds: int | None,
+        more: int | None,
+        on_round: OnRound,
+        cohorts: Mapping[int, Sequence[UserId]] | None = None,
+    ) -> None:
+        """Train until ``rounds`` rounds are done in all, or for ``more`` rounds."""
+
+        def after_round(record: RoundRecord, state: ServerState) -> None:
+            self.state, self.rounds = state, record.round
+            self._run.current.add_metrics(record)
+            on_round(record)
+
+        with self._run.locked():
+            self._refuse_during_erasure()
+            self._prepare_to_write()
+            until = self.rounds + more if more is not None else rounds or 0
+            clients, roster = self.clients(), self._roster()
+            run_rounds(until, self.state, self.history, clients, roster, self.config, after_round, cohorts)
+
+    def _roster(self) -> Roster:
+        """The roster of the current members; cached, since it hashes every user id."""
+        members = self.members
+        if self._drawn_from is None or self._drawn_from[0] is not members:
+            self._drawn_from = members, Roster(members, self.config.joins)
+        return self._drawn_from[1]
+
+    def _load(self) -> None:
+        """Load the state after the last complete round; writes nothing."""
+        self.rounds = self._run.current.last_complete_round()
+        begun = self.history.last_round >= 0
+        self.state = (
+            self.history.state(self.rounds)
+            if begun
+            else ServerState(self.model.init_public(self.n_items, self.config.seed))
+        )
+
+    def _prepare_to_write(self) -> None:
+        """Load again if another process has written, and remove what a crash left behind."""
+        current = self._run.current
+        if not current.is_at(self.rounds):
+            self._load()
+            self._roll_back_devices(self.rounds)
+            self._clean = False
+        if not self._clean:
+            current.drop_after(self.rounds, self.state)
+            self.history.enrol(self.members)
+            self._clean = True
+
+    def _refuse_during_erasure(self) -> None:
+        if (request := self._run.waiting()) is not None:
+            raise RunError(
+                f"A request to forget {len(request.users)} users ({request.id}) was interrupted and is not finished.",
+                "Finish it first: forget the same users again, or `fedforget forget RUN --resume` (or `--abandon`).",
+            )

@@ -1,0 +1,102 @@
+"""Presets: how a model is trained unless configured otherwise.
+
+``default`` was chosen on validation data of several data sets by one rule (docs/decisions/0009) and is meant for any
+data. ``paper`` is the recipe of the FRU paper, which ``fedforget reproduce`` measures; it exists for models that are
+trained in local epochs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import ConfigError, unknown_choice
+from fedforget.models import MODELS, NCF, Recommender
+from fedforget.protocol.training import LocalTraining
+from fedforget.server.optimiser import SGD, Adam
+from fedforget.server.run_config import RunConfig
+from fedforget.server.server_config import ServerConfig
+
+PRESETS = ["default", "paper"]
+#: How many rounds commands train by default, and over which the server's learning rate falls.
+ROUNDS = 100
+#: The spread of initial embeddings in the reproduction of the paper (docs/decisions/0003).
+PAPER_STD = 0.1
+
+
+def configure(model: Recommender | str | None = None, preset: str = "default", **settings: Any) -> RunConfig:
+    """The configuration of a preset for a model (Fed-iALS by default), with some fields of ``RunConfig`` replaced."""
+    if preset not in PRESETS:
+        raise unknown_choice("preset", preset, PRESETS)
+    chosen = MODELS.build("ials" if model is None else model)
+    config = _paper(chosen) if preset == "paper" else _default(chosen)
+    known = [field.name for field in fields(RunConfig)]
+    for name in settings:
+        if name not in known:
+            raise unknown_choice("setting", name, ["preset", *known])
+    return replace(config, **{name: value for name, value in settings.items() if value is not None})
+
+
+def configure_from(tables: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a preset, changed by nested tables as in a ``config.toml``; any may be left out.
+
+    Beside the tables of a ``config.toml`` there may be ``preset``.
+    """
+    model = MODELS.build({"name": "ials", **_table(tables.get("model", {}))})
+    base = configure(model, tables.get("preset", "default")).to_dict()
+    changes = {name: value for name, value in tables.items() if name not in ("preset", "model")}
+    try:
+        return RunConfig.from_dict(_merged(base, changes))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"The configuration cannot be read: {error}.", "See docs/configuration.md.") from error
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """The tables of a configuration file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", "Give a TOML file, see docs/configuration.md.") from error
+
+
+def _default(model: Recommender) -> RunConfig:
+    if model.closed_form:
+        server = ServerConfig(optimiser=Adam(lr=0.05, horizon=ROUNDS))
+        return RunConfig(model=model, training=LocalTraining(epochs=1), server=server)
+    if isinstance(model, NCF):
+        return RunConfig(model=model, server=ServerConfig(aggregation="root", optimiser=SGD(lr=0.3)))
+    server = ServerConfig(aggregation="root", optimiser=SGD(lr=0.3, horizon=ROUNDS))
+    return RunConfig(model=model, training=LocalTraining(refit=model.dot_product), server=server)
+
+
+def _paper(model: Recommender) -> RunConfig:
+    if model.closed_form:
+        raise ConfigError(
+            f"The paper has no recipe for {model.name}.", "Use preset 'default', or model lightgcn, ncf or mf."
+        )
+    if model.init_std == type(model).init_std:
+        model = replace(model, init_std=PAPER_STD)
+    return RunConfig(model=model)
+
+
+def _table(spec: Any) -> dict[str, Any]:
+    return {"name": spec} if isinstance(spec, str) else dict(spec)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables changed by others; a component of another name replaces the one there with all its settings."""
+    result = dict(base)
+    for name, value in changes.items():
+        old = result.get(name)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
+            result[name] = _merged(old, value)
+        else:
+            result[name] = value
+    return result

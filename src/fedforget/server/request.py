@@ -1,0 +1,85 @@
+"""ErasureRequest: a request to forget users, stored in the run folder until it is carried out."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedforget.errors import ConfigError, RunError
+from fedforget.runtime.files import write_file
+from fedforget.runtime.randomness import UserId
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """Users to forget, the unlearning method, and ``require``, the minimum fraction of updates that must arrive.
+
+    ``trajectory`` is the number of the new trajectory, once it is begun.
+    """
+
+    id: str
+    users: tuple[UserId, ...]
+    method: dict[str, Any]
+    salt: str
+    trajectory: int = 0
+    require: float = 0.0
+
+    @classmethod
+    def new(cls, users: Sequence[UserId], method: dict[str, Any], require: float) -> ErasureRequest:
+        """A request with a new id and salt."""
+        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), require=require)
+
+    def asks_for(self, users: Sequence[UserId], method: dict[str, Any]) -> bool:
+        """Whether it is for the same users by the same method."""
+        return set(self.users) == set(users) and self.method == json.loads(json.dumps(method))
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        write_file(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> ErasureRequest | None:
+        """The request in a file; None if there is none."""
+        if not path.exists():
+            return None
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**values, "users": tuple(values["users"]), "method": dict(values["method"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
+            ) from error
+
+
+def checked_users(users: object, known: Sequence[UserId]) -> list[UserId]:
+    """The users of a request without repetitions; refused if one is not a member or nobody would remain."""
+    if isinstance(users, str | bytes) or not isinstance(users, Iterable) or not (named := list(users)):
+        raise ConfigError(f"The request names {users!r}.", "Give a list with at least one user id.")
+    wanted = list(dict.fromkeys(_user_id(user) for user in named))
+    members = set(known)
+    if unknown := [user for user in wanted if user not in members]:
+        shown = ", ".join(repr(user) for user in unknown[:5])
+        first = ", ".join(repr(user) for user in list(known)[:3])
+        raise ConfigError(
+            f"There is no user {shown} in this federation{' (and more)' if len(unknown) > 5 else ''}.",
+            f"Its {len(members):,} user ids start {first}. Users forgotten before are no longer in it.",
+        )
+    if len(wanted) == len(members):
+        raise ConfigError(
+            f"All {len(members):,} users are to be forgotten.", "Nobody would be left: delete the run folder instead."
+        )
+    return wanted
+
+
+def _user_id(user: object) -> UserId:
+    if isinstance(user, str):
+        return str(user)
+    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+        return int(user)
+    raise ConfigError(f"{user!r} cannot be a user id.", "Ids are whole numbers or strings, as in the data.")

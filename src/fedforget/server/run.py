@@ -1,0 +1,183 @@
+"""Run: a folder with a configuration and the trajectory that it names.
+
+    config.toml   trajectory-N/   receipts/   request.json   lock
+    registry.sqlite   invitation.json   queue/     on a network only
+
+``config.toml`` names the trajectory in service; replacing that one file commits an erasure. Other trajectory folders
+are one that is being built (``request.json`` names it) or what a crash left of an old one. Opening a run changes
+nothing, except that an erasure already committed is finished.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from fedforget.errors import BusyError, RunError
+from fedforget.runtime.files import make_folder, only_writer, write_file
+from fedforget.server.request import ErasureRequest
+from fedforget.server.run_config import RunConfig, comparable, first_difference, read_config
+from fedforget.server.trajectory import OpenLogs, Trajectory
+from fedforget.server.unlearning.receipt import Receipt
+
+
+class Run:
+    """A run folder, which is created or must have the same configuration; without a path all is in memory.
+
+    ``on_commit`` is called when an erasure has been committed, and again if the process was killed before it was
+    finished.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        config: RunConfig,
+        open_logs: OpenLogs | None = None,
+        on_commit: Callable[[ErasureRequest], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._open_logs = open_logs
+        self._on_commit = on_commit
+        self._busy = False
+        self.config = config if path is None else _prepare(path, config)
+        if path is not None:
+            self._finish_if_committed()
+        self.current = self._open(self.config.trajectory)
+        self._check_current()
+
+    def close(self) -> None:
+        """Close the files."""
+        self.current.close()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out: other processes, and calls from within a callback."""
+        if self._busy:
+            raise RunError("This federation is training or forgetting right now.", "Wait until that call has returned.")
+        with nullcontext() if self.path is None else only_writer(self.path):
+            self._check_current()
+            self._finish_erasure()
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
+
+    def waiting(self) -> ErasureRequest | None:
+        """The erasure that was begun and not finished, if any."""
+        return None if self.path is None else ErasureRequest.load(self.path / "request.json")
+
+    def begin_erasure(self, request: ErasureRequest, start: int) -> Trajectory:
+        """The new trajectory of a request: the one that was begun, or a new branch after round ``start``."""
+        folder = self._folder(request.trajectory)
+        if folder is None:
+            return self.current.branch(None, start, request.users, request.id)
+        assert self.path is not None
+        request.save(self.path / "request.json")
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                self.current.branch(part, start, request.users, request.id).close()
+            except RunError:
+                self.abandon_erasure()
+                raise
+            part.rename(folder)
+        return self._open(request.trajectory)
+
+    def commit_erasure(self, new: Trajectory, config: RunConfig, receipt: Receipt) -> None:
+        """Put the new trajectory in service, then remove the old one and everything about the forgotten users."""
+        new.history.add_receipt(receipt.request, receipt.to_json())
+        if self.path is not None:
+            config.save(self.path / "config.toml")
+        self.config, old, self.current = config, self.current, new
+        old.close()
+        if self.path is not None:
+            self._finish_erasure()
+
+    def abandon_erasure(self) -> None:
+        """Remove an erasure that was begun; the model in service stays."""
+        if self.path is not None:
+            self._clear()
+
+    def write_receipts(self) -> None:
+        """Write the receipts in the history to ``receipts/``, one file each."""
+        assert self.path is not None
+        folder = make_folder(self.path / "receipts")
+        for text in self.current.history.receipts():
+            file = folder / f"{Receipt.from_json(text).request}.json"
+            if not file.exists() or file.read_text(encoding="utf-8") != text:
+                write_file(file, text.encode())
+
+    def _finish_if_committed(self) -> None:
+        """Finish an erasure that was killed after its commit, unless another process does."""
+        assert self.path is not None
+        if self._unfinished():
+            with suppress(BusyError), only_writer(self.path):
+                self._check_current()
+                self.current = self._open(self.config.trajectory)
+                self._finish_erasure()
+                self.current.close()
+
+    def _finish_erasure(self) -> None:
+        """Under the lock: finish an erasure that is committed."""
+        if self._unfinished():
+            if self._on_commit is not None and (request := self.waiting()) is not None:
+                self._on_commit(request)
+            self.write_receipts()
+            self._clear()
+
+    def _unfinished(self) -> bool:
+        """Whether an erasure is committed, but the old trajectory or its request is still there."""
+        if self.path is None:
+            return False
+        request = self.waiting()
+        return bool(self._other_trajectories()) if request is None else request.trajectory <= self.config.trajectory
+
+    def _clear(self) -> None:
+        """Remove every trajectory but the one in service, the request, and partly written files."""
+        assert self.path is not None
+        for folder in self._other_trajectories():
+            shutil.rmtree(folder)
+        for file in (*self.path.glob(".*.part"), *self.path.glob("receipts/.*.part"), self.path / "request.json"):
+            file.unlink(missing_ok=True)
+
+    def _check_current(self) -> None:
+        """Refuse to go on when another process has forgotten users since this run was opened."""
+        if self.path is not None and read_config(self.path / "config.toml")["trajectory"] != self.config.trajectory:
+            raise RunError(
+                f"Users of {self.path} were forgotten after this federation was opened.",
+                "Open it again: Federation.open(path).",
+            )
+
+    def _open(self, trajectory: int) -> Trajectory:
+        return Trajectory.open(self._folder(trajectory), self.config, self._open_logs)
+
+    def _other_trajectories(self) -> list[Path]:
+        assert self.path is not None
+        current = self._folder(self.config.trajectory)
+        return [folder for folder in self.path.glob("trajectory-*") if folder != current]
+
+    def _folder(self, trajectory: int) -> Path | None:
+        return None if self.path is None else self.path / f"trajectory-{trajectory}"
+
+
+def _prepare(path: Path, config: RunConfig) -> RunConfig:
+    """Create a run folder, or check that the one there has the same configuration; with its id and trajectory."""
+    file = path / "config.toml"
+    if file.exists():
+        found = read_config(file)
+        if difference := first_difference(comparable(found), comparable(config.to_dict())):
+            raise RunError(
+                f"{path} holds a run with other settings: {difference}.",
+                "Use the same settings to continue it, or another folder for a new run.",
+            )
+        return replace(config, id=found["id"], trajectory=found["trajectory"])
+    if path.is_dir() and any(entry.suffix != ".part" for entry in path.iterdir()):
+        raise RunError(f"{path} has files in it but is not a run folder.", "Choose an empty or a new folder.")
+    make_folder(path)
+    config.save(file)
+    return config

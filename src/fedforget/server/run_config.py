@@ -1,0 +1,155 @@
+"""RunConfig: everything that decides a run's result, as written to its ``config.toml``."""
+
+from __future__ import annotations
+
+import secrets
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+
+from fedforget.errors import ConfigError, RunError, unknown_choice
+from fedforget.protocol.attack import Attack
+from fedforget.protocol.device_config import DeviceConfig
+from fedforget.runtime.files import write_file
+from fedforget.server.server_config import ServerConfig
+
+FORMAT = 3
+#: How the devices are reached: all in one process, or over a network.
+ENGINES = ["simulation", "flower"]
+
+
+def new_id() -> str:
+    """A random id for a federation."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(DeviceConfig):
+    """The configuration of a run: that of its devices, of its server, and the data it was made for.
+
+    ``joins`` has the users who join after the first round, ``attack`` the malicious ones. ``data`` holds the digest of
+    the training interactions and, if they came from a named set or a file, how to load and split them again. ``engine``
+    is one of ``ENGINES``. ``id`` names the federation, ``trajectory`` its trajectory in service.
+    """
+
+    server: ServerConfig = field(default_factory=ServerConfig)
+    joins: Mapping[int | str, int] = field(default_factory=dict)
+    attack: Attack | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "simulation"
+    id: str = field(default_factory=new_id)
+    trajectory: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.engine not in ENGINES:
+            raise unknown_choice("engine", self.engine, ENGINES)
+        rule = self.server.to_dict()["aggregation"]
+        if self.model.closed_form and rule != "mean":
+            raise ConfigError(
+                f"aggregation is {rule!r} for {self.model.name}.",
+                "Its devices send parts of a gradient, of which the server needs the mean: use 'mean'.",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested tables of plain values."""
+        joins = sorted(self.joins.items(), key=str)
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "trajectory": self.trajectory,
+            "engine": self.engine,
+            **super().to_dict(),
+            "server": self.server.to_dict(),
+            "data": dict(self.data),
+            "joins": [
+                {"user": user if isinstance(user, str) else int(user), "round": int(round_)} for user, round_ in joins
+            ],
+            **({"attack": self.attack.to_dict()} if self.attack is not None else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From nested tables; what is missing has its default."""
+        readers: dict[str, Callable[[Any], Any]] = {
+            "server": ServerConfig.from_dict,
+            "joins": lambda joins: {entry["user"]: entry["round"] for entry in joins},
+            "attack": lambda table: Attack(**table),
+            "data": dict,
+            "engine": str,
+            "id": str,
+            "trajectory": int,
+        }
+        device = cls.parse(values)
+        for name in values:
+            if name not in readers and name not in device and name != "format":
+                raise unknown_choice("setting", name, sorted({*readers, *device}))
+        return cls(**device, **{name: read(values[name]) for name, read in readers.items() if name in values})
+
+    def without(self, users: Collection[int | str], digest: str) -> RunConfig:
+        """The configuration of the next trajectory, after some users left; ``digest`` is that of the data then."""
+        return replace(
+            self,
+            trajectory=self.trajectory + 1,
+            data={**self.data, "digest": digest},
+            joins={user: round_ for user, round_ in self.joins.items() if user not in users},
+            attack=None if self.attack is None else self.attack.without(users),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write as TOML."""
+        write_file(path, tomli_w.dumps(self.to_dict()).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the ``config.toml`` of a run folder, which has everything but perhaps an attack."""
+        values = read_config(path)
+        try:
+            if missing := [own.name for own in fields(cls) if own.name not in values and own.name != "attack"]:
+                raise KeyError(missing[0])
+            return cls.from_dict(values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}.", "Restore it or start a new run.") from error
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The tables of the ``config.toml`` of a run folder."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{path.parent} is not a run folder: it has no config.toml.",
+            "Make one with: fedforget train ml-100k --out FOLDER.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{path} cannot be read: {error}.", "Restore it or start a new run in another folder."
+        ) from error
+    if values.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has format {values.get('format')!r}; this version of fedforget reads format {FORMAT}.",
+            "Use the version of fedforget that wrote it (0.2 for format 2), or train again in another folder.",
+        )
+    return values
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
+    """The first setting in which two configurations differ, with both values; None if they are equal."""
+    for name in sorted({*old, *new}):
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if found := first_difference(a, b, f"{prefix}{name}."):
+                return found
+        elif a != b:
+            return f"{prefix}{name} is {a!r} there, {b!r} here"
+    return None
+
+
+def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what may differ between two openings of a run: id, trajectory, location of the data."""
+    rest = {name: value for name, value in values.items() if name not in ("id", "trajectory")}
+    return {**rest, "data": {"digest": values.get("data", {}).get("digest")}}

@@ -1,0 +1,139 @@
+"""Trajectory: the rounds of a federation as they went, and the last one that is complete.
+
+    history.sqlite   snapshots/   devices/   metrics.jsonl
+
+Without a folder the same parts live in memory. An erasure builds a new trajectory beside the old one, without the
+forgotten users, and then removes the old one: nothing has to be erased from the new one, since it never held it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedforget.errors import RunError, RunWarning
+from fedforget.runtime.files import make_folder
+from fedforget.runtime.randomness import UserId, user_key
+from fedforget.server.factors import FactorsFolder
+from fedforget.server.history import History, RoundRecord
+from fedforget.server.metrics import MetricsFile
+from fedforget.server.run_config import RunConfig
+from fedforget.server.state import ServerState
+
+
+class DeviceLogs(Protocol):
+    """The update logs of devices that are simulated in the server's process; they are part of the trajectory."""
+
+    def last_round(self) -> int:
+        """The newest round with an entry; 0 if there is none."""
+
+    def branch(self, folder: Path | None, until: int, without: NDArray[np.uint64]) -> DeviceLogs:
+        """New logs that begin as these up to a round, without some users."""
+
+    def copy_to(self, other: Any) -> None:
+        """Copy every entry into other logs."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
+#: Opens the logs of simulated devices in a folder (None: in memory).
+OpenLogs = Callable[[Path | None, RunConfig], DeviceLogs]
+
+
+class Trajectory:
+    """The server's history and metrics of one trajectory and, in a simulation, the devices' logs."""
+
+    def __init__(self, folder: Path | None, history: History, logs: DeviceLogs | None = None) -> None:
+        self.folder = folder
+        self.history = history
+        self.logs = logs
+        self.metrics = MetricsFile(None if folder is None else folder / "metrics.jsonl")
+
+    @classmethod
+    def open(cls, folder: Path | None, config: RunConfig, open_logs: OpenLogs | None = None) -> Trajectory:
+        """Open the trajectory in a folder, or begin one there."""
+        if folder is not None:
+            make_folder(folder)
+        history = History(folder, config.model.dense_layout, config.server.snapshot_every)
+        return cls(folder, history, None if open_logs is None else open_logs(_devices(folder), config))
+
+    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], request: str) -> Trajectory:
+        """A new trajectory that begins as this one up to a round, without some users."""
+        if folder is not None:
+            make_folder(folder)
+        keys = np.array([user_key(user) for user in without], np.uint64)
+        logs = None if self.logs is None else self.logs.branch(_devices(folder), until, keys)
+        other = Trajectory(folder, self.history.branch(folder, until, without, request), logs)
+        FactorsFolder(self.folder).hand_over(FactorsFolder(folder), until)
+        for round_ in range(1, until + 1):  # not copied: the old lines count the forgotten users
+            other.add_metrics(other.history.record(round_))
+        return other
+
+    def copy_to(self, other: Trajectory) -> None:
+        """Make an empty trajectory equal to this one; its logs follow its own configuration."""
+        self.history.copy_to(other.history, self.history.last_round)
+        if self.logs is not None:
+            self.logs.copy_to(other.logs)
+        for line in self.metrics.read():
+            other.metrics.append(line)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.history.close()
+        if self.logs is not None:
+            self.logs.close()
+
+    def last_complete_round(self) -> int:
+        """The last round that history, snapshots and device logs all have; 0 before the first."""
+        finished, logged = self.history.last_round, self._last_logged_round()
+        complete = 0
+        if finished >= 0:
+            usable = self.history.usable_rounds()
+            complete = next((r for r in usable if self.history.last_active_round(r) <= logged), -1)
+        if complete < 0:
+            raise RunError(
+                f"{self.folder} has no usable snapshot.", "Restore its snapshots folder, or start a new run."
+            )
+        if complete < finished or (finished < 0 < logged):
+            warnings.warn(
+                f"{self.folder} continues from round {complete}: its history ends at round {max(finished, 0)}, the log "
+                f"of its devices at {logged}, and snapshots may be missing. Training computes the rest again.",
+                RunWarning,
+                stacklevel=2,
+            )
+        return complete
+
+    def is_at(self, round_: int) -> bool:
+        """Whether history and logs both end with this round."""
+        if self.history.last_round != round_:
+            return False
+        return self.logs is None or self.logs.last_round() == self.history.last_active_round(round_)
+
+    def drop_after(self, round_: int, state: ServerState) -> None:
+        """Remove every later round, and files that a crash left behind; store the initial state if there is none."""
+        self.history.drop_after(round_)
+        if self.history.last_round < 0:
+            self.history.commit([RoundRecord(0, [], None, 0.0)], state)
+        self.metrics.drop_after(round_)
+        known = {line["round"] for line in self.metrics.read() if "loss" in line}
+        for missing in range(1, round_ + 1):
+            if missing not in known:
+                self.add_metrics(self.history.record(missing))
+
+    def add_metrics(self, record: RoundRecord) -> None:
+        """Add a finished round's line to ``metrics.jsonl``."""
+        line: dict[str, Any] = {"round": record.round, "loss": record.loss, "seconds": round(record.seconds, 6)}
+        self.metrics.append(line | {"clients": len(record.participants), "failures": len(record.failures)})
+
+    def _last_logged_round(self) -> int:
+        return max(self.history.last_round, 0) if self.logs is None else self.logs.last_round()
+
+
+def _devices(folder: Path | None) -> Path | None:
+    return None if folder is None else folder / "devices"

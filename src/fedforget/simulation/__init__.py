@@ -1,0 +1,1 @@
+"""Simulation: server and devices in one process."""
