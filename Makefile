@@ -10,14 +10,14 @@ BIN    := $(VENV)/bin
 PYTEST       := $(BIN)/python -m pytest
 SIDE_BY_SIDE := $(PYTEST) -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: install quickstart test test-all test-network test-fast lint check clean
+.PHONY: install quickstart test test-all test-network test-fast lint docs check clean
 
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,compare]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,compare,docs]'
 	touch $@
 
 quickstart: install
@@ -44,7 +44,11 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation with the API reference, in site/. Warnings are errors.
+docs: install
+	$(BIN)/mkdocs build --strict
+
 check: lint test
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Example components for fedforget, one of each kind."""
