@@ -20,7 +20,7 @@ from tests.forks import processes
 ROUNDS = 12
 #: The functions through which a run folder changes.
 PLACES = [
-    ("fedforget.server.history", "", "write_file"),
+    ("fedforget.server.snapshots", "", "write_file"),
     ("fedforget.server.history", "History", "commit"),
     ("fedforget.server.history", "History", "_thin"),
     ("fedforget.device.log.packed", "", "write_file"),
@@ -138,7 +138,7 @@ def test_killed_while_recovering_from_a_kill(
 ) -> None:
     """The first kill leaves a log entry and a snapshot that no round accounts for."""
     run = tmp_path / "run"
-    for place in (("fedforget.server.history", "", "write_file", "after", 5), (module, owner, name, when, 1)):
+    for place in (("fedforget.server.snapshots", "", "write_file", "after", 5), (module, owner, name, when, 1)):
         process = processes.Process(target=train_and_die, args=(run, *place))
         process.start()
         process.join()

@@ -41,7 +41,7 @@ PLACES = [
     ("pathlib", "Path", "rename", [1]),
     ("fedforget.device.log.packed", "PackedStore", "set_private_state", [1, 2]),
     ("fedforget.device.log.packed", "PackedStore", "append", [1, 4]),
-    ("fedforget.server.history", "", "write_file", [1, 3]),
+    ("fedforget.server.snapshots", "", "write_file", [1, 3]),
     ("fedforget.server.history", "History", "commit", [1, 4, 6]),
     ("fedforget.server.metrics", "MetricsFile", "append", [1, 5, 8]),
     ("fedforget.server.history", "History", "add_receipt", [1]),
@@ -240,7 +240,7 @@ def test_killed_in_the_middle_of_other_methods_and_stores(
         ("fedforget.device.log.packed", "", "write_file", "before", 2),
         ("fedforget.device.log.packed", "", "write_file", "after", 2),
         ("fedforget.device.log.packed", "", "write_file", "after", 3),
-        ("fedforget.server.history", "", "write_file", "after", 2),
+        ("fedforget.server.snapshots", "", "write_file", "after", 2),
         ("fedforget.server.history", "History", "commit", "after", 2),
         ("fedforget.server.metrics", "MetricsFile", "append", "after", 5),
     ],
@@ -281,7 +281,7 @@ def test_killed_while_recovering_from_a_kill(second: Any, tmp_path: Path, cases:
     """The first kill leaves a log entry and a snapshot that no round of the new trajectory accounts for."""
     case = cases()
     run = copied(case, tmp_path / "run")
-    kill(run, case, "fedforget.server.history", "", "write_file", "after", 3)
+    kill(run, case, "fedforget.server.snapshots", "", "write_file", "after", 3)
     done = rounds_done(run, case)
     assert done == 2
     kill(run, case, *second)

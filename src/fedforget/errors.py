@@ -46,6 +46,10 @@ class RunWarning(UserWarning):
     """Something about a run folder that its owner should know, such as lost rounds."""
 
 
+class DataWarning(UserWarning):
+    """Something about the data that its owner should know, such as a column that is not used."""
+
+
 def unknown_choice(
     kind: str, value: object, known: Sequence[str], hint: str = "", error: type[ConfigError] = ConfigError
 ) -> ConfigError:

@@ -154,7 +154,7 @@ def test_out_of_reach_the_wheel_gives_the_same_rows(small, pip, own_folder):
     assert path.read_bytes() == ROWS
     assert commands[0][1:4] == ["-m", "pip", "download"]
     assert {"--no-deps", "--only-binary", "recbole"} <= set(commands[0])
-    assert [line.split()[0] for line in said] == ["Fetching", "Taking", "ml-100k"]
+    assert [line.split()[0] for line in said] == ["Downloading", "Downloading", "ml-100k"]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_a_wrong_archive_is_not_used(small, web, pip, own_folder, content, reaso
         (zipped(**{INTER: HEADER + ROWS[:-4]}), "fields, the first line"),
         (zipped(**{INTER: HEADER}), "is empty"),
         (zipped(other=ROWS), f"does not contain {INTER}"),
-        (zipped(**{INTER: HEADER + ROWS})[:-40], "is not a whole zip file"),
-        (None, "pip brought no wheel"),
+        (zipped(**{INTER: HEADER + ROWS})[:-40], "is not a complete zip file"),
+        (None, "pip downloaded no wheel"),
     ],
 )
 def test_altered_content_is_not_stored(small, pip, own_folder, wheel, reason):
@@ -264,18 +264,18 @@ def test_a_folder_that_cannot_be_written(small, web, tmp_path):
 
 
 def test_what_cannot_be_fetched_says_where_to_get_it(own_folder):
-    with pytest.raises(DataError, match="steam-200k cannot be fetched without a login") as error:
+    with pytest.raises(DataError, match="steam-200k cannot be downloaded without a login") as error:
         fetch("steam-200k")
     assert "kaggle.com" in error.value.hint
     assert str(own_folder / "steam-200k" / "steam-200k.csv") in error.value.hint
-    with pytest.raises(DataError, match="synthetic is made, not fetched"):
+    with pytest.raises(DataError, match="synthetic is generated, not downloaded"):
         fetch("synthetic")
     with pytest.raises(ConfigError, match="Did you mean 'ml-1m'"):
         fetch("ml-1n")
 
 
 def test_ml_1m_out_of_reach_says_where_to_put_it(own_folder):
-    with pytest.raises(DataError, match=r"ml-1m\.zip is out of reach") as error:
+    with pytest.raises(DataError, match=r"ml-1m\.zip cannot be reached") as error:
         fetch("ml-1m", say=silent)
     assert str(own_folder / "ml-1m" / "ratings.dat") in error.value.hint
 

@@ -48,7 +48,7 @@ def test_a_word_that_is_no_item_number(write, word):
 def test_lines_need_a_file_with_something_in_it(write):
     with pytest.raises(DataError, match="no file to read"):
         Interactions.from_lines()
-    with pytest.raises(DataError, match="holds no interactions"):
+    with pytest.raises(DataError, match="contains no interactions"):
         Interactions.from_lines(write("a.txt", "1\n2\n"))
     with pytest.raises(DataError, match="is empty"):
         Interactions.from_lines(write("b.txt", ""))
@@ -89,7 +89,7 @@ def test_named_columns_and_separator_override_the_ending(write):
 
 
 def test_an_unknown_ending_is_named(write):
-    with pytest.raises(DataError, match=r"ends in '\.xlsx', which names no known format") as error:
+    with pytest.raises(DataError, match=r"ends in '\.xlsx', which is not a known format") as error:
         read(write("a.xlsx", "x"))
     assert ".parquet" in error.value.hint
 

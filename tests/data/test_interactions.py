@@ -74,9 +74,9 @@ def test_it_shows_its_size():
         ([1, -3], "Row 2 of the pairs: user id -3 is negative"),
         ([1, 2**64], f"Row 2 of the pairs: user id {2**64} does not fit 64 bits"),
         (np.array([1, 2**63], np.uint64), f"Row 2 of the pairs: user id {2**63} does not fit 64 bits"),
-        (np.array([1, None], object), "Row 2 of the pairs: user id None is neither a number nor a name"),
-        (np.array(["a", " "], object), "Row 2 of the pairs: user id ' ' is neither a number nor a name"),
-        (np.array(["a", 3], object), "Row 2 of the pairs: user id 3 is a number among names"),
+        (np.array([1, None], object), "Row 2 of the pairs: user id None is neither a number nor a string"),
+        (np.array(["a", " "], object), "Row 2 of the pairs: user id ' ' is neither a number nor a string"),
+        (np.array(["a", 3], object), "Row 2 of the pairs: user id 3 is a number among strings"),
         ([True, False], "user ids of the pairs are bool"),
         ([[1, 2]], "have 2 dimensions"),
         ([1, 2, 3], "the pairs has 3 users but 2 items"),
@@ -90,7 +90,7 @@ def test_bad_ids_are_refused_by_row(users, problem):
 
 
 def test_no_pairs_at_all_are_refused():
-    with pytest.raises(DataError, match="holds no interactions"):
+    with pytest.raises(DataError, match="contains no interactions"):
         Interactions.from_pairs([], [])
 
 
@@ -137,10 +137,29 @@ def test_a_users_split_does_not_depend_on_the_others(pairs, seed):
     assert pairs_of(alone) == {pair for pair in pairs_of(data.split(seed=seed)[1]) if pair[0] not in some}
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.5, float("nan")])
+@pytest.mark.parametrize("share", [1, -0.5, float("nan")])
 def test_a_split_needs_a_share(share):
     with pytest.raises(DataError, match="test share is"):
         built([(1, 2)]).split(share)
+
+
+def test_without_a_test_share_everything_is_for_training():
+    data = built([(1, 2), (1, 3), (2, 3)])
+    train, test = data.split(0)
+    assert train == data
+    assert len(test) == 0
+    assert test.n_users == 2
+
+
+def test_a_split_by_time_tests_on_the_latest():
+    data = Interactions.from_pairs([1, 1, 1, 1, 1, 2, 1], [5, 6, 7, 8, 9, 5, 5], [9, 1, 8, 2, 3, 4, 2])
+    train, test = data.split(0.4, by="time")
+    assert pairs_of(test) == {(1, 5), (1, 7)}
+    assert pairs_of(train) == {(1, 6), (1, 8), (1, 9), (2, 5)}
+    with pytest.raises(DataError, match="no times to split by"):
+        built([(1, 2)]).split(by="time")
+    with pytest.raises(DataError, match="by 'size' is not known"):
+        data.split(by="size")
 
 
 def test_without_drops_users_and_keeps_items():

@@ -61,7 +61,7 @@ def test_other_data_does_not_pass_under_a_name(write, tmp_path, name, files, cou
 
 def test_half_of_a_pair_of_files_is_not_the_set(write, tmp_path):
     write("steam/train.txt", "0 1 2\n")
-    with pytest.raises(DataError, match="cannot be fetched"):
+    with pytest.raises(DataError, match="cannot be downloaded"):
         load("steam-200k", folder=tmp_path)
 
 
@@ -73,10 +73,10 @@ def test_the_folder_is_the_argument_else_the_variable_else_the_cache(tmp_path, o
 
 
 def test_a_set_that_is_missing_is_fetched_with_a_word_to_stderr(capsys):
-    with pytest.raises(DataError, match=r"ml-1m\.zip is out of reach"):
+    with pytest.raises(DataError, match=r"ml-1m\.zip cannot be reached"):
         load("ml-1m")
     said = capsys.readouterr()
-    assert said.err == "Fetching https://files.grouplens.org/datasets/movielens/ml-1m.zip\n"
+    assert said.err == "Downloading https://files.grouplens.org/datasets/movielens/ml-1m.zip\n"
     assert said.out == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from interaction_pairs import pairs_of
 
 from fedforget.data import Interactions
-from fedforget.errors import DataError
+from fedforget.errors import DataError, DataWarning
 
 NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 9)
 #: Text that no reader can take for a number or for a gap.
@@ -56,7 +57,9 @@ def test_recbole_gives_back_what_was_written(tmp_path_factory, pairs):
     path = tmp_path_factory.getbasetemp() / "pairs.inter"
     rows = [f"{user}\t{item}\t3\t881250949" for user, item in pairs]
     path.write_text("\n".join(["user_id:token\titem_id:token\trating:float\ttimestamp:float", *rows]) + "\n")
-    assert pairs_of(Interactions.from_recbole(path)) == set(pairs)
+    with pytest.warns(DataWarning) as warned:
+        assert pairs_of(Interactions.from_recbole(path)) == set(pairs)
+    assert ["'rating' is not used" in str(warned[0].message), "'timestamp'" in str(warned[1].message)] == [True, True]
 
 
 def test_a_title_may_hold_commas_quotes_and_line_ends(write):
@@ -101,17 +104,17 @@ def test_windows_line_ends_and_byte_order_mark(write):
     [
         ("", "is empty", "completely"),
         ("\n \n", "is empty", "completely"),
-        ("user,item\n", "holds no interactions", "header"),
+        ("user,item\n", "contains no interactions", "header"),
         ("who,item\n1,2\n", "has no column 'user'", "Its columns are 'who', 'item'"),
-        ("user,item\n1,2\n,4\n", "Row 2 .*user id None is missing", "Drop or mend"),
-        ("user,item\n1,2\nNaN,4\n", "Row 2 .*user id 'NaN' is missing", "Drop or mend"),
-        ("user,item\na,2\n  ,4\n", "Row 2 .*user id '' is missing", "Drop or mend"),
-        ("user,item\n1,2\n1,null\n", "Row 2 .*item id 'null' is missing", "Drop or mend"),
+        ("user,item\n1,2\n,4\n", "Row 2 .*user id None is missing", "Drop or correct"),
+        ("user,item\n1,2\nNaN,4\n", "Row 2 .*user id 'NaN' is missing", "Drop or correct"),
+        ("user,item\na,2\n  ,4\n", "Row 2 .*user id '' is missing", "Drop or correct"),
+        ("user,item\n1,2\n1,null\n", "Row 2 .*item id 'null' is missing", "Drop or correct"),
         ("user,item\n1,2\n-1,4\n", "Row 2 .*user id -1 is negative", "start at 0"),
         ("user,item\n1,2\n1,3.5\n", "Row 2 .*item id 3.5 is not a whole number", "right column"),
         (f"user,item\n1,2\n{2**63},4\n", f"Row 2 .*user id '{2**63}' does not fit 64 bits", "strings"),
-        ("user,item,x\n1,2,3\n1,2,3,4\n", "Line 3 .* has 4 fields, the first line 3", "Mend the line"),
-        ("user,item,x\n1,2,3\n1,2\n", "Line 3 .* has 2 fields, the first line 3", "Mend the line"),
+        ("user,item,x\n1,2,3\n1,2,3,4\n", "Line 3 .* has 4 fields, the first line 3", "Correct the line"),
+        ("user,item,x\n1,2,3\n1,2\n", "Line 3 .* has 2 fields, the first line 3", "Correct the line"),
         ('user,item\n1,"open\n2,3\n', "cannot be read as a table", "quotation marks"),
         (b"user,item\n1,caf\xe9\n", "Line 2 .* is not UTF-8 text .byte 0xe9", "iconv"),
         ("user,item\n1,2\n".encode("utf-16"), "Line 1 .* is not UTF-8 text", "UTF-8"),
@@ -235,3 +238,60 @@ def test_another_table_is_not_steam(write):
         Interactions.from_steam_csv(write("a.csv", "1,2,3,4,5\n"))
     with pytest.raises(DataError, match="is not the Steam table"):
         Interactions.from_steam_csv(write("b.csv", "user,item\n1,2\n"))
+
+
+RATED = "user,item,rating,timestamp\n1,10,5,300\n1,11,3,100\n1,12,4,200\n2,10,1,50\n2,13,4,60\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars", "pandas", "recbole"])
+def test_times_and_ratings_are_read_when_asked_for(tmp_path, kind):
+    frame = pl.read_csv(RATED.encode())
+    columns = {"time": "timestamp", "min_rating": 4}
+    if kind == "csv":
+        (tmp_path / "a.csv").write_text(RATED)
+        data = Interactions.from_csv(tmp_path / "a.csv", **columns)
+    elif kind == "parquet":
+        frame.write_parquet(tmp_path / "a.parquet")
+        data = Interactions.from_parquet(tmp_path / "a.parquet", **columns)
+    elif kind == "recbole":
+        head, *rows = RATED.replace(",", "\t").splitlines()
+        head = "user_id:token\titem_id:token\trating:float\ttimestamp:float"
+        (tmp_path / "a.inter").write_text("\n".join([head, *rows]) + "\n")
+        data = Interactions.from_recbole(tmp_path / "a.inter", **columns)
+    else:
+        data = Interactions.from_frame(
+            frame if kind == "polars" else pd.DataFrame(frame.to_dict(as_series=False)), **columns
+        )
+    assert pairs_of(data) == {(1, 10), (1, 12), (2, 13)}
+    assert data.times.tolist() == [300, 200, 60]
+
+
+def test_times_may_be_dates(write):
+    path = write("a.csv", "user,item,when\n1,2,2024-01-01 00:00:10\n1,3,2024-01-01T00:00:00\n")
+    times = Interactions.from_csv(path, time="when").times
+    assert times[0] - times[1] == 10
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"time": "rating", "min_rating": 9}, "no rating of 9"),
+        ({"time": "noted"}, "no column 'noted'"),
+        ({"rating": "rating"}, "without min_rating"),
+        ({"time": "item"}, "cannot be read, such as 'x'"),
+        ({"min_rating": 3, "rating": "item"}, "Row 1 .*rating 'x' is not a number"),
+    ],
+)
+def test_bad_times_and_ratings_are_refused(write, columns, problem):
+    path = write("a.csv", "user,item,rating\n1,x,5\n1,y,3\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        with pytest.raises(DataError, match=problem):
+            Interactions.from_csv(path, **columns)
+
+
+def test_columns_that_are_used_are_not_warned_of(write):
+    path = write("a.csv", RATED)
+    with pytest.warns(DataWarning, match="'timestamp' is not used"):
+        Interactions.from_csv(path, min_rating=1)
+    Interactions.from_csv(path, min_rating=1, time="timestamp")

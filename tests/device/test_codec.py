@@ -242,6 +242,21 @@ def test_nonsense_under_a_right_checksum_is_refused_or_makes_sense(log, garbage,
 
 
 @pytest.mark.parametrize("log", KINDS, ids=name)
+@settings(max_examples=30)
+@given(st.data())
+def test_an_entry_starts_with_the_crc_32_of_federation_round_user_and_its_other_bytes(log, data):
+    """As zlib computes it, whether the entries are of one round or of several, and also for renewed entries."""
+    codec, logged = codec_of(log), data.draw(any_logged(log))
+    n = logged.keys.size
+    rounds = np.array(data.draw(st.lists(st.integers(1, 3), min_size=n, max_size=n)), np.int64)
+    entries = codec.encode(rounds, logged)
+    for written in (entries, codec.renewed(rounds, entries, logged.private + 1)):
+        for key, round_, body in zip(written.keys, rounds.tolist(), written, strict=True):
+            about = zlib.crc32(key.tobytes(), zlib.crc32(f"here:{round_}".encode()))
+            assert int.from_bytes(body[:4], "little") == zlib.crc32(body[4:], about)
+
+
+@pytest.mark.parametrize("log", KINDS, ids=name)
 def test_an_entry_of_no_bytes_is_not_sound_and_leaves_the_others_so(log):
     codec = codec_of(log)
     entries = codec.encode(ROUND, logged_of([np.eye(DIM), 2 * np.eye(DIM)], log, keys=[5, 6]))

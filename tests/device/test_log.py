@@ -602,7 +602,7 @@ def test_a_damaged_file_is_named_and_the_other_users_go_on(device, tmp_path, dam
         "garbage within": raw[:4096] + b"\xa5" * (len(raw) - 4096),
     }
     path.write_bytes(changed[damage])
-    named = pytest.warns(RunWarning, match=r"0000000000000007\.sqlite is damaged: .* left out\. Put back a copy")
+    named = pytest.warns(RunWarning, match=r"0000000000000007\.sqlite is damaged: .* left out\. Restore it from a copy")
     for ask, answer in ((read, [(0, b"zero" * 500)]), (newest, [(0, 2, b"zero" * 500)]), (exact, {0: (2, 2)})):
         with named:
             assert ask(device, 2) == answer

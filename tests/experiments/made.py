@@ -154,7 +154,7 @@ def _timed_lambdas(accuracy: Callable[[Experiment], float]) -> list[Row]:
     """The times of the λ study, in runs of their own: 5 seconds and what the epochs take."""
     rows = []
     for one in STUDIES["lambda"].experiments(Choices()):
-        share = getattr(one.resolve().method, "speedup", 1.0)
+        share = getattr(one.resolve().method, "replay_fraction", 1.0)
         hr = accuracy(one) + 0.001 * one.setting.seed
         rows.append(result(one, hr, seconds=100 * share + 5, timing=f"lambda {one.setting.key}"))
     return rows

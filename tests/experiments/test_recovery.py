@@ -9,7 +9,7 @@ import pytest
 
 import fedforget as ff
 from fedforget.experiments import measures
-from fedforget.experiments.outcome import Outcome
+from fedforget.experiments.measures import Outcome
 from fedforget.experiments.recovery import Recovery, RecoverySettings
 from fedforget.experiments.variants import VARIANTS, select_variants
 

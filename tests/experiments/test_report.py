@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedforget.experiments import plots
-from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
+from fedforget.experiments.measures import Accuracy, LogSize, Outcome
 from fedforget.experiments.report import html_report
 from fedforget.experiments.variants import VARIANTS
 

@@ -401,7 +401,7 @@ def test_requests_are_carried_out_one_after_another_and_a_foolish_one_is_refused
     assert [len(receipt.users) for receipt in world.service.receipts()] == [1, 1]
     refused = world.service.queue.refused().values()
     assert sorted(reason.split(".")[0] for reason in refused) == [
-        "All 11 users are to be forgotten", *["Nobody that it names is a member (any more)"] * 2
+        "All 11 users are to be forgotten", *["None of its users is a member"] * 2
     ]  # fmt: skip
     assert any("was not carried out" in line for line in said)
     assert world.service.queue.waiting() == []
@@ -420,10 +420,10 @@ KILLS = [
     ("fedforget.server.request", "ErasureRequest", "save", "after", 2),
     ("fedforget.server.run", "Run", "begin_erasure", "after", 1),
     ("fedforget.server.run_config", "RunConfig", "save", "after", 1),
-    ("fedforget.server.registry", "Registry", "remove_users", "before", 1),
-    ("fedforget.server.registry", "Registry", "remove_users", "after", 1),
+    ("fedforget.server.node_registry", "NodeRegistry", "remove_users", "before", 1),
+    ("fedforget.server.node_registry", "NodeRegistry", "remove_users", "after", 1),
     ("fedforget.server.erasure_queue", "ErasureQueue", "remove", "after", 1),
-    ("fedforget.server.registry", "Registry", "confirm", "before", 1),
+    ("fedforget.server.node_registry", "NodeRegistry", "confirm", "before", 1),
 ]
 METHOD = ff.FRU(calibration="server", parts="all", private="fresh")
 

@@ -144,7 +144,7 @@ def refused(trial: Trial) -> str:
     """What a node says at its end whose key nobody has registered."""
     network = trial.network
     node = Node("stranger", trial.folder / "stranger", {"state": str(trial.folder / "stranger")})
-    node.start(network.address, network._certificates.authority, trial.folder / "stranger.log", network._keeper)
+    node.start(network.address, network._certificates.authority, trial.folder / "stranger.log", network._watchdog)
     assert node.process is not None
     _until(lambda: node.process.code() is not None, "the stranger has ended")
     said = node.process.output()
@@ -190,7 +190,7 @@ def test_a_node_and_the_server_are_killed_and_come_back(trial, simulated):
     The network takes more than a minute to take a killed node back: not for every change. ``test_faults`` injects the
     same faults without a network.
     """
-    victim = trial.nodes[1]
+    victim = list(trial.hosted)[1]
     away = set(trial.hosted[victim])
     run = trial.network.submit(trial.app, trial.config(1, timeout=20.0))
     _until(lambda: at_work(trial, victim), "the node is at work")

@@ -25,7 +25,7 @@ from fedforget.protocol.invitation import Invitation
 from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import History
-from fedforget.server.registry import Registry
+from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig
 from fedforget.server.service import Service, create_federation
@@ -114,7 +114,7 @@ class OnFlower:
         invitation = create_federation(self.run, config, TRAIN.item_ids.tolist())
         if begun:
             return invitation
-        with closing(Registry(self.run)) as registry:
+        with closing(NodeRegistry(self.run)) as registry:
             for node, state in self.states.items():
                 own = [user for user in USERS if node_of(user) == node]
                 registry.register(key_of(node), node, own)
@@ -123,7 +123,7 @@ class OnFlower:
         return invitation
 
     def _open(self) -> Service:
-        def fleet(config: RunConfig, registry: Registry) -> FlowerFleet:
+        def fleet(config: RunConfig, registry: NodeRegistry) -> FlowerFleet:
             return FlowerFleet(self.grid, config, registry, self.timeout, patience=0)
 
         return Service(self.run, fleet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import pytest
 
 from fedforget.errors import ConfigError, MissingComponentError
 from fedforget.runtime import components
-from fedforget.runtime.components import Component, Registry, register, registries
+from fedforget.runtime.components import Component, ComponentField, Registry, register
 
 GROUP = "fedforget.test_shapes"
 #: A package whose shape is in a module of its own, beside one that names a module which does not exist.
@@ -21,7 +21,7 @@ broken = made_shapes_that_are_not_there:Broken
 renamed = made_shapes:Renamed
 """
 MODULE = """
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import ClassVar
 
 from tests.runtime.test_components import Shape
@@ -94,11 +94,11 @@ def test_settings_are_plain_values_and_the_name_alone_where_there_are_none() -> 
 
 
 def test_names_and_defaults_are_listed(shapes: Registry[Shape]) -> None:
-    assert list(shapes) == shapes.names() == ["circle", "point"]
+    assert list(shapes) == ["circle", "point"]
     assert "circle" in shapes
     assert "square" not in shapes
     assert shapes.defaults("circle") == {"radius": 1.0, "centre": [0, 0]}
-    assert registries()["shape"] is shapes
+    assert components._REGISTRIES["shape"] is shapes
 
 
 @pytest.mark.parametrize("spec", ["cirlce", {"name": "cirlce", "radius": 2.0}], ids=["name", "table"])
@@ -137,7 +137,7 @@ def test_a_registered_class_is_found_by_its_name(shapes: Registry[Shape]) -> Non
         name: ClassVar[str] = "square"
 
     assert shapes.build("square", side=2.0) == Square(2.0)
-    assert shapes.names() == ["circle", "point", "square"]
+    assert list(shapes) == ["circle", "point", "square"]
     assert shapes.register(Square) is Square
 
 
@@ -154,7 +154,7 @@ def test_a_class_of_another_kind_or_without_a_name_is_not_registered(shapes: Reg
             shapes.register(other)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"Colour(.|\n)*is not a component"):
         register(Colour)
-    assert shapes.names() == ["circle", "point"]
+    assert list(shapes) == ["circle", "point"]
 
 
 def test_a_name_that_is_taken_is_not_given_to_another_class(shapes: Registry[Shape]) -> None:
@@ -167,13 +167,13 @@ def test_a_name_that_is_taken_is_not_given_to_another_class(shapes: Registry[Sha
 
 
 def test_a_component_of_an_installed_package_is_listed_found_and_built(installed: Registry[Shape]) -> None:
-    assert installed.names() == ["circle", "point", "triangle", "broken", "renamed"]
+    assert list(installed) == ["circle", "point", "triangle", "broken", "renamed"]
     assert "triangle" in installed
     built = installed.build({"name": "triangle", "height": 5.0})
     assert isinstance(built, Shape)
     assert built.settings() == {"name": "triangle", "height": 5.0}
     assert installed.defaults("triangle") == {"height": 2.0}
-    assert installed.names() == ["circle", "point", "triangle", "broken", "renamed"]
+    assert list(installed) == ["circle", "point", "triangle", "broken", "renamed"]
 
 
 def test_an_entry_point_that_cannot_be_imported_is_named(installed: Registry[Shape]) -> None:
@@ -184,3 +184,24 @@ def test_an_entry_point_that_cannot_be_imported_is_named(installed: Registry[Sha
 def test_an_entry_point_that_leads_to_a_class_of_another_name_is_refused(installed: Registry[Shape]) -> None:
     with pytest.raises(ConfigError, match=r"entry point 'renamed' leads to made_shapes:Renamed(.|\n)*'another'"):
         installed.build("renamed")
+
+
+def test_a_component_field_takes_an_object_a_name_or_a_table(shapes: Registry[Shape]) -> None:
+    @dataclass(frozen=True)
+    class Drawing:
+        shape: ComponentField[Shape] = ComponentField(shapes, "circle")
+        width: int = 1
+
+    assert Drawing().shape == Circle()
+    assert (
+        Drawing("circle")
+        == Drawing(Circle())
+        == Drawing({"name": "circle"})
+        == replace(Drawing(Point()), shape="circle")
+    )
+    assert hash(Drawing("point")) == hash(Drawing(Point()))
+    assert Drawing("point") != Drawing()
+    with pytest.raises(MissingComponentError, match="'cirlce'"):
+        Drawing("cirlce")
+    with pytest.raises(FrozenInstanceError):
+        Drawing().shape = "point"  # type: ignore[misc]

@@ -103,7 +103,7 @@ def test_a_write_that_runs_out_of_room_leaves_the_old_content_and_no_part_of_the
     path.write_bytes(b"old")
     said = subprocess.run(**command(WRITE_TOO_MUCH, path), check=True).stdout
     assert said.startswith(f"Cannot write {path}: File too large")
-    assert "What was saved before is intact" in said
+    assert "Files saved before are intact" in said
     assert path.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file.bin"]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -727,13 +728,19 @@ def test_training_that_diverges_in_a_replay_is_counted_and_keeps_what_was_privat
     victim = next(user for user in fed.cohort(ROUNDS) if user not in forgotten)
     train = Devices._train
 
-    def diverging(self: Devices, plan: Any, public: GlobalParameters, cohort: Any, epochs: int) -> Any:
-        done, seconds = train(self, plan, public, cohort, epochs)
-        if epochs == 2 and victim in cohort.users:
-            place = cohort.users.index(victim)
-            done.private[place] = np.nan
-            done.rows[plan.item_ptr[place] : plan.item_ptr[place + 1]] = np.nan
-        return done, seconds
+    def diverging(self: Devices, cohort: Any, plan: Any, public: GlobalParameters, epochs: int, *scale: float) -> Any:
+        trainer = self._trainer
+
+        def diverge(plan: Any, *given: Any) -> Any:
+            done = trainer(plan, *given)
+            if epochs == 2 and victim in cohort.users:
+                place = cohort.users.index(victim)
+                done.private[place] = np.nan
+                done.rows[plan.item_ptr[place] : plan.item_ptr[place + 1]] = np.nan
+            return done
+
+        with patch.object(self, "_trainer", diverge):
+            return train(self, cohort, plan, public, epochs, *scale)
 
     monkeypatch.setattr(Devices, "_train", diverging)
     times = [round_ for round_ in range(4, ROUNDS + 1) if victim in fed.cohort(round_)]
@@ -813,7 +820,7 @@ def test_a_log_of_another_run_is_refused(store: str, tmp_path: Path) -> None:
     a.rename(tmp_path / "kept")
     shutil.copytree(b, a)
     before = contents(tmp_path / "a")
-    with pytest.raises(ff.RunError, match=r"is a log of another run\.\n.*own file"):
+    with pytest.raises(ff.RunError, match=r"is a log of another run\.\n.*file of this run"):
         ff.Federation.open(tmp_path / "a", DATA).forget([3])
     assert contents(tmp_path / "a") == before
     shutil.rmtree(a)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.bench_accuracy import accuracy
 from fedforget.cli.data import AsJson, Folder
 from fedforget.cli.flower import refuse_without_flower
-from fedforget.cli.models import named_models
 from fedforget.cli.recovery import recovery_table
 from fedforget.data import load
 from fedforget.errors import ConfigError
@@ -42,7 +39,7 @@ def engine(
     as_json: AsJson = False,
 ) -> None:
     """Time a federated round: against a plain loop, against the machine's peak, and as users grow."""
-    names = named_models(models)
+    names = opt.named_models(models)
     show.tell_if_compiling()
     result = bench_engine(
         load(data, folder=folder),
@@ -52,10 +49,28 @@ def engine(
         quick=quick,
         say=lambda line: None if as_json else show.notes.print(line),
     )
-    if as_json:
-        show.print_json(result)
-    else:
-        _show_engine(result)
+    rows = [
+        (
+            name,
+            f"{1000 * row['round_seconds']:.0f} ms",
+            f"{row['plain_loop_round_seconds']:.2f} s",
+            f"{row['speedup']:.0f}x",
+            f"{row['gflops']:.0f}",
+            f"{row['utilization']:.0%}",
+        )
+        for name, row in result["models"].items()
+    ]
+    columns = ["model", "round", "plain loop", "speed-up", "GFLOP/s", "of the peak"]
+    tables = [show.table(columns, rows, title=f"A round, preset {preset}")]
+    if "growth" in result:
+        growth = result["growth"]
+        times = zip(growth["users"], growth["round_seconds"], strict=True)
+        points = [(f"{users:,}", f"{1000 * seconds:.1f} ms") for users, seconds in times]
+        caption = f"{growth['ratio']:.2f}x; {growth['bytes_per_user']:.0f} bytes per additional user"
+        tables.append(
+            show.table(["users", "round"], points, title="A round of 100 clients as users grow", caption=caption)
+        )
+    show.result(result, as_json, *tables)
 
 
 @app.command()
@@ -79,7 +94,7 @@ def unlearn(
     as_json: AsJson = False,
 ) -> None:
     """Train under attack, forget the malicious users with every method, and compare accuracy, time and log size."""
-    names = named_models(models or ("lightgcn" if quick else "lightgcn,ncf,ials"))
+    names = opt.named_models(models or ("lightgcn" if quick else "lightgcn,ncf,ials"))
     variants = list(select_variants([name for name in methods.split(",") if name]))
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else 200
     settings = RecoverySettings(rounds, malicious, gamma, seed, preset)
@@ -93,12 +108,9 @@ def unlearn(
         work=work,
         say=lambda line: show.notes.print(line, markup=False),
     )
-    if as_json:
-        show.print_json(result)
-        return
-    for name, row in result["models"].items():
-        title = f"{name} on {data}, {rounds} rounds, {malicious:.0%} malicious, γmax {gamma:g}, seed {seed}"
-        show.out.print(recovery_table(row["methods"], title))
+    title = f"on {data}, {rounds} rounds, {malicious:.0%} malicious, γmax {gamma:g}, seed {seed}"
+    tables = [recovery_table(row["methods"], f"{name} {title}") for name, row in result["models"].items()]
+    show.result(result, as_json, *tables)
 
 
 @app.command()
@@ -112,16 +124,12 @@ def memory(
         raise ConfigError(f"num-users is {users}, rounds is {rounds}.", "Give at least 1000 users and 1 round.")
     show.tell_if_compiling()
     result = bench_memory(users, rounds)
-    if as_json:
-        show.print_json(result)
-        return
-    title = f"Memory with {users:,} users, {result['cohort']:,} in a round, logs on disk"
-    table = _table(title, ["after", "resident", "without mapped files", "peak"])
-    for point in result["points"]:
-        table.add_row(point["after"], *(in_bytes(point[f"{kind}_bytes"]) for kind in ("resident", "allocated", "peak")))
+    kinds = {"resident": "resident_bytes", "without mapped files": "allocated_bytes", "peak": "peak_bytes"}
+    rows = [(point["after"], *(in_bytes(point[key]) for key in kinds.values())) for point in result["points"]]
     growth = result["allocated_by_later_rounds"] / rounds / 1e3
-    table.caption = f"at most {result['bytes_per_user']:,.0f} bytes per user; each later round adds {growth:,.0f} kB"
-    show.out.print(table)
+    title = f"Memory with {users:,} users, {result['cohort']:,} in a round, logs on disk"
+    caption = f"at most {result['bytes_per_user']:,.0f} bytes per user; each later round adds {growth:,.0f} kB"
+    show.result(result, as_json, show.table(["after", *kinds], rows, title=title, caption=caption))
 
 
 @app.command()
@@ -138,62 +146,30 @@ def flower(
 ) -> None:
     """Measure a round on a network of processes on this machine: seconds, and bytes per device."""
     refuse_without_flower()
-    from fedforget.experiments.benchmark_network import NetworkSettings, bench_erasure, bench_flower
+    from fedforget.experiments.benchmark_network import bench_erasure, bench_flower
 
     rounds = rounds if rounds is not None else 40 if erasure else 5
     if rounds < 2 or devices < 1:
         raise ConfigError(f"rounds is {rounds}, devices is {devices}.", "Give at least 2 rounds and 1 device.")
-    names, settings = named_models(models), NetworkSettings(devices, rounds)
+    names = opt.named_models(models)
     show.tell_if_compiling()
     loaded, say = load(data, folder=folder), lambda line: show.notes.print(line, markup=False)
     if erasure:
-        result = bench_erasure(loaded, names[0], settings, say)
-        table = _erasure_table(result)
+        result = bench_erasure(loaded, names[0], devices, rounds, say)
+        columns = ["method", "communication rounds", "seconds", "speed-up"]
+        rows = [
+            (name, str(row["rounds"]), f"{row['seconds']:.1f}", f"{row['speedup']:.1f}x")
+            for name, row in result["erasure"].items()
+        ]
+        title = f"Forgetting a user of round 1 after {rounds} rounds on Flower, {devices} nodes"
     else:
-        result = bench_flower(loaded, names, settings, say)
-        table = _network_table(result, data)
-    if as_json:
-        show.print_json(result)
-    else:
-        show.out.print(table)
-
-
-def _table(title: str, columns: list[str]) -> Table:
-    table = Table(title=title)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left")
-    return table
-
-
-def _network_table(result: Mapping[str, Any], data: str) -> Table:
-    sizes = {"to a device": "down", "back": "up", "replay, back": "replay_up", "with stored": "replay_stored_up"}
-    times = {"first round": "first_round_seconds", "round": "round_seconds", "replayed": "replay_seconds"}
-    table = _table(f"A round on Flower, {result['devices']} nodes, {data}", ["model", *sizes, *times])
-    for name, row in result["models"].items():
-        shown = [in_bytes(row[key]) for key in sizes.values()] + [f"{row[key]:.1f} s" for key in times.values()]
-        table.add_row(name, *shown)
-    return table
-
-
-def _erasure_table(result: Mapping[str, Any]) -> Table:
-    title = f"Forgetting a user of round 1 after {result['rounds']} rounds on Flower, {result['devices']} nodes"
-    table = _table(title, ["method", "communication rounds", "seconds", "speed-up"])
-    for name, row in result["erasure"].items():
-        table.add_row(name, str(row["rounds"]), f"{row['seconds']:.1f}", f"{row['speedup']:.1f}x")
-    return table
-
-
-def _show_engine(result: Mapping[str, Any]) -> None:
-    columns = ["model", "round", "plain loop", "speed-up", "GFLOP/s", "of the peak"]
-    table = _table(f"A round, preset {result['preset']}", columns)
-    for name, row in result["models"].items():
-        times = f"{1000 * row['round_seconds']:.0f} ms", f"{row['plain_loop_round_seconds']:.2f} s"
-        table.add_row(name, *times, f"{row['speedup']:.0f}x", f"{row['gflops']:.0f}", f"{row['utilization']:.0%}")
-    show.out.print(table)
-    if "growth" in result:
-        growth = result["growth"]
-        table = _table("A round of 100 clients as users grow", ["users", "round"])
-        for users, seconds in zip(growth["users"], growth["round_seconds"], strict=True):
-            table.add_row(f"{users:,}", f"{1000 * seconds:.1f} ms")
-        table.caption = f"{growth['ratio']:.2f}x; {growth['bytes_per_user']:.0f} bytes per additional user"
-        show.out.print(table)
+        result = bench_flower(loaded, names, devices, rounds, say)
+        sizes = {"to a device": "down", "back": "up", "replay, back": "replay_up", "with stored": "replay_stored_up"}
+        times = {"first round": "first_round_seconds", "round": "round_seconds", "replayed": "replay_seconds"}
+        columns = ["model", *sizes, *times]
+        rows = [
+            (name, *(in_bytes(row[key]) for key in sizes.values()), *(f"{row[key]:.1f} s" for key in times.values()))
+            for name, row in result["models"].items()
+        ]
+        title = f"A round on Flower, {devices} nodes, {data}"
+    show.result(result, as_json, show.table(columns, rows, title=title))

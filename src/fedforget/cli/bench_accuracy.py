@@ -14,7 +14,6 @@ from rich.table import Table
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.models import named_models
 from fedforget.data import NAMES, Interactions, load
 from fedforget.errors import ConfigError
 from fedforget.experiments.benchmark_accuracy import AccuracySettings, accuracy_plot, bench_accuracy
@@ -60,7 +59,7 @@ def accuracy(
     as_json: AsJson = False,
 ) -> None:
     """Compare federated models with popularity, item kNN, ALS and BPR on the same split."""
-    names = named_models(models or ("ials" if quick else "ials,lightgcn"))
+    names = opt.named_models(models or ("ials" if quick else "ials,lightgcn"))
     methods = select_central(central.split(","))
     wanted = data or DATASETS[: 1 if quick else None]
     datasets = load_all(wanted, folder, file_options(user_column, item_column, separator))
@@ -76,14 +75,11 @@ def accuracy(
         say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
     )
     if out is not None:
-        write_result(out, result)
-    if as_json:
-        show.print_json(result)
-        return
-    for name, row in result["datasets"].items():
-        show.out.print(accuracy_table(name, row, result["settings"]))
-    if out is not None:
-        show.out.print(f"Saved in {out}.", soft_wrap=True)
+        write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        for kind in ("png", "svg"):
+            write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind))
+    tables = [accuracy_table(name, row, result["settings"]) for name, row in result["datasets"].items()]
+    show.result(result, as_json, *tables, *([] if out is None else [f"Saved in {out}."]))
 
 
 def load_all(wanted: Sequence[str], folder: Path | None, options: Mapping[str, Any]) -> dict[str, Interactions]:
@@ -96,23 +92,13 @@ def load_all(wanted: Sequence[str], folder: Path | None, options: Mapping[str, A
     return {name: load(name, folder=folder, **({} if name in NAMES else options)) for name in wanted}
 
 
-def write_result(out: Path, result: Mapping[str, Any]) -> None:
-    """Write the result as JSON and the curves as PNG and SVG."""
-    write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode())
-    for kind in ("png", "svg"):
-        write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind))
-
-
 def accuracy_table(name: str, row: Mapping[str, Any], settings: Mapping[str, Any]) -> Table:
     """One row for each method, baselines first."""
-    table = Table(
-        title=f"{name}: {row['users']:,} users, {row['items']:,} items, {row['interactions']:,} interactions",
-        caption=_caption(settings),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for column in COLUMNS:
-        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+    title = f"{name}: {row['users']:,} users, {row['items']:,} items, {row['interactions']:,} interactions"
+    style: Any = {"caption": _caption(settings), "caption_justify": "left", "box": box.SIMPLE_HEAD}
+    table = show.table(COLUMNS, [], title=title, **style)
+    for column in table.columns[1:]:
+        column.no_wrap = True
     reference = row["als"]["full"]["ndcg"] if "als" in row else 0.0
     methods = [method for method in CENTRAL if method in row]
     for method in methods:

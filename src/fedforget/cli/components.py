@@ -35,25 +35,21 @@ def components(as_json: AsJson = False) -> None:
     entry points; see docs/extending.md.
     """
     listed = {place: {name: registry.defaults(name) for name in registry} for place, registry in PLACES.items()}
-    tables = configure().to_dict()
-    other = {section: tables[section] for section in ("training", "server", "log")}
+    defaults = configure().to_dict()
     other = {
-        section: {k: v for k, v in values.items() if f"{section}.{k}" not in PLACES}
-        for section, values in other.items()
+        section: {name: value for name, value in defaults[section].items() if f"{section}.{name}" not in PLACES}
+        for section in ("training", "server", "log")
     }
-    if as_json:
-        show.print_json({"components": listed, "settings": other})
-        return
     table = Table(title="Components and their settings")
     for column in ("setting", "name", "settings with defaults"):
         table.add_column(column, overflow="fold")
     for place, found in listed.items():
-        for number, (name, defaults) in enumerate(found.items()):
-            table.add_row("" if number else place, name, _shown(defaults))
+        for number, (name, settings) in enumerate(found.items()):
+            table.add_row("" if number else place, name, _shown(settings))
         table.add_section()
-    for section, values in other.items():
-        table.add_row(section, "", _shown(values))
-    show.out.print(table)
+    for section, settings in other.items():
+        table.add_row(section, "", _shown(settings))
+    show.result({"components": listed, "settings": other}, as_json, table)
 
 
 def _shown(values: dict[str, object]) -> str:

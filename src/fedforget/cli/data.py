@@ -1,47 +1,44 @@
-"""``fedforget data``: fetch named data sets, and look at interactions before training on them."""
+"""``fedforget data``: fetch named data sets, and show the figures of a data set."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Column, Table
-from rich.text import Text
 
+from fedforget.cli import show
 from fedforget.data import CATALOGUE, NAMES, Summary, data_folder, fetch, load
 
-app = typer.Typer(no_args_is_help=True, help="Fetch data sets and look at interactions.")
+app = typer.Typer(no_args_is_help=True, help="Fetch data sets and show their figures.")
 
 Data = Annotated[str, typer.Option(help=f"{', '.join(NAMES)}, or the path of a file.")]
-Folder = Annotated[Path | None, typer.Option(help="The data folder; else $FEDFORGET_DATA, else the user's cache.")]
+Folder = Annotated[Path | None, typer.Option(help="The data folder; default $FEDFORGET_DATA, else the user's cache.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_COLUMN_HELP = "name of the column, or its place from 0 in a file without a header."
+_COLUMN_HELP = "name of the column, or its number from 0 if the file has no header."
 UserColumn = Annotated[str | None, typer.Option(help=f"Users: {_COLUMN_HELP}")]
 ItemColumn = Annotated[str | None, typer.Option(help=f"Items: {_COLUMN_HELP}")]
-Separator = Annotated[str | None, typer.Option(help="What separates columns; else by the ending.")]
+Separator = Annotated[str | None, typer.Option(help="Column separator; default by the file's suffix.")]
 
 
 @app.command("fetch")
 def fetch_command(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(CATALOGUE)}.")],
     folder: Folder = None,
-    force: Annotated[bool, typer.Option("--force", help="Fetch anew even if a copy is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fetch again, even if there is a copy.")] = False,
 ) -> None:
     """Fetch a named data set into the data folder, once, and check its content."""
-    console = Console(stderr=True)
-    bar = Progress(TextColumn(name), BarColumn(), DownloadColumn(), console=console, transient=True)
+    bar = Progress(TextColumn(name), BarColumn(), DownloadColumn(), console=show.notes, transient=True)
     with bar:
         task = bar.add_task(name, total=None)
         path = fetch(
             name,
             folder,
             force=force,
-            say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+            say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     typer.echo(path)
@@ -56,47 +53,37 @@ def info(
     item_column: ItemColumn = None,
     separator: Separator = None,
 ) -> None:
-    """Show how many users, items and interactions there are, and how they are spread."""
+    """Show the number of users, items and interactions, and their distribution."""
     options = file_options(user_column, item_column, separator)
     figures = dataclasses.asdict(Summary.of(load(name_or_path, folder=folder, **options)))
-    if as_json:
-        typer.echo(json.dumps({"name": name_or_path, **figures}))
-        return
-    table = Table(Column(), Column(overflow="fold"), title=Text(name_or_path), show_header=False)
+    table = Table(Column(), Column(overflow="fold"), title=name_or_path, show_header=False)
     for name, value in figures.items():
         table.add_row(name.replace("_", " "), f"{value:.4%}" if name == "density" else _shown(value))
-    Console().print(table)
+    show.result({"name": name_or_path, **figures}, as_json, table)
 
 
 @app.command("list")
 def list_command(folder: Folder = None, as_json: AsJson = False) -> None:
     """List the named data sets, and whether they are in the data folder."""
-    place = data_folder(folder)
-    rows = [(entry.name, entry.about, entry.find(place) is not None) for entry in CATALOGUE.values()]
-    rows.append(("synthetic", "Made-up interactions of any size, from a seed", True))
-    if as_json:
-        typer.echo(json.dumps([{"name": name, "about": about, "here": here} for name, about, here in rows]))
-        return
-    table = Table("name", "about", "here", caption=Text(f"Data folder: {place}"))
-    for name, about, here in rows:
-        table.add_row(name, about, "yes" if here else "no")
-    Console().print(table)
+    path = data_folder(folder)
+    listed = [
+        {"name": entry.name, "about": entry.about, "here": entry.find(path) is not None} for entry in CATALOGUE.values()
+    ]
+    listed.append({"name": "synthetic", "about": "Made-up interactions of any size, from a seed", "here": True})
+    rows = [(str(entry["name"]), str(entry["about"]), "yes" if entry["here"] else "no") for entry in listed]
+    columns = ["name", "about", "here"]
+    show.result(listed, as_json, show.table(columns, rows, left=columns, caption=f"Data folder: {path}"))
 
 
 def file_options(user_column: str | None, item_column: str | None, separator: str | None) -> dict[str, Any]:
-    """How to read a file, as `load` takes it; what was not given is left out."""
-    options = {"user": _column(user_column), "item": _column(item_column), "separator": _unescaped(separator)}
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _column(given: str | None) -> str | int | None:
-    """A column as the readers want it: digits are a place."""
-    return int(given) if given is not None and given.isdecimal() else given
-
-
-def _unescaped(separator: str | None) -> str | None:
-    """A tab is hard to type in a shell, so that \\t stands for it."""
-    return separator.replace("\\t", "\t") if separator is not None else None
+    """The options of ``load`` for a file. Columns in digits are numbers, and ``\\t`` is a tab."""
+    options: dict[str, Any] = {}
+    for name, column in (("user", user_column), ("item", item_column)):
+        if column is not None:
+            options[name] = int(column) if column.isdecimal() else column
+    if separator is not None:
+        options["separator"] = separator.replace("\\t", "\t")
+    return options
 
 
 def _shown(value: Any) -> str:

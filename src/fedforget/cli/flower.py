@@ -16,12 +16,12 @@ from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.flower_device import Users, enrol, wipe
 from fedforget.cli.flower_up import up
-from fedforget.cli.requests import looked_at, split_ids, typed
+from fedforget.cli.requests import open_service, parse_users, read_ids
 from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.errors import ConfigError
 from fedforget.protocol.invitation import NAME
-from fedforget.server.registry import Registry
+from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.service import create_federation
 
 app = typer.Typer(no_args_is_help=True, help="Run a federation on a real network, with Flower.")
@@ -50,13 +50,12 @@ def create_command(
     """On the server: create a federation in a run folder, with the invitation for its devices."""
     chosen = replace(opt.run_config(model, preset, seed, config, assignments), engine="flower")
     invitation = create_federation(run, chosen, _catalogue(items))
-    show.out.print(
+    show.lines(
         f"Federation {invitation.terms.federation} over {invitation.terms.n_items:,} items is in {run}.\n"
         f"Copy {run / NAME} to every device. On each:\n"
         f"  fedforget flower enrol --invitation {NAME} --state FOLDER --users IDS --data FILE\n"
         f"and here, with the public key of its node and the id that Flower gave it:\n"
-        f"  fedforget flower register {run} --key NODE.pub --node-id ID --users IDS",
-        soft_wrap=True,
+        f"  fedforget flower register {run} --key NODE.pub --node-id ID --users IDS"
     )
 
 
@@ -68,26 +67,26 @@ def register(
     users: Users,
 ) -> None:
     """On the server: register users with the node, known by its key, that hosts them."""
-    service = looked_at(run)
-    wanted = [typed(given, service.members) for given in split_ids(users)]
+    service = open_service(run)
+    wanted = parse_users(users, service.members)
     service.close()
     try:
         text = key.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key} cannot be read: {error}.", "Give the .pub file of the node's key.") from error
-    with closing(Registry(run)) as registry:
+    with closing(NodeRegistry(run)) as registry:
         registry.register(text, node_id, wanted)
-    show.out.print(f"Node {node_id} hosts {', '.join(map(str, wanted))} from the next round on.", soft_wrap=True)
+    show.lines(f"Node {node_id} hosts {', '.join(map(str, wanted))} from the next round on.")
 
 
 @app.command()
 def release(run: Run, users: Users) -> None:
     """On the server: release users from their node, so that they can be registered with another one."""
-    service = looked_at(run)
-    wanted = [typed(given, service.members) for given in split_ids(users)]
+    service = open_service(run)
+    wanted = parse_users(users, service.members)
     service.registry.release(wanted)
     service.close()
-    show.out.print(f"No node hosts {', '.join(map(str, wanted))} now; they are still members.", soft_wrap=True)
+    show.lines(f"No node hosts {', '.join(map(str, wanted))} now; they are still members.")
 
 
 @app.command("app")
@@ -97,10 +96,9 @@ def app_command(folder: Annotated[Path, typer.Argument(help="The folder to write
     from fedforget.flower.server_app import CONFIG
 
     write_app(folder, CONFIG)
-    show.out.print(
+    show.lines(
         f"Start the server with:\n  flwr run {folder} LINK --stream --run-config 'run=\"/path/of/RUN\" rounds=100'\n"
-        f"Its settings: {', '.join(f'{name}={value!r}' for name, value in CONFIG.items())}.",
-        soft_wrap=True,
+        f"Its settings: {', '.join(f'{name}={value!r}' for name, value in CONFIG.items())}."
     )
 
 
@@ -113,16 +111,13 @@ def certificates(
     from fedforget.flower.credentials import make_certificates
 
     files = make_certificates(folder, host)
-    show.out.print(
-        f"{files.certificate} and {files.key} are the SuperLink's; {files.authority} goes to every device.",
-        soft_wrap=True,
-    )
+    show.lines(f"{files.certificate} and {files.key} are the SuperLink's; {files.authority} goes to every device.")
 
 
 @app.command()
 def status(run: Run, as_json: AsJson = False) -> None:
     """On the server: rounds, members, waiting erasure requests and unconfirmed wipes."""
-    service = looked_at(run)
+    service = open_service(run)
     waiting = [*([service.waiting] if service.waiting else []), *service.queue.waiting()]
     figures = {
         "federation": service.config.id,
@@ -135,25 +130,19 @@ def status(run: Run, as_json: AsJson = False) -> None:
         "unconfirmed wipes": len(service.registry.wipe_orders()),
     }
     service.close()
-    if as_json:
-        show.print_json({"run": str(run), **figures})
-        return
     table = Table(title=f"{run}", show_header=False)
     for name, value in figures.items():
         shown = value if not isinstance(value, dict) else "\n".join(f"{key}: {text}" for key, text in value.items())
         table.add_row(name, ", ".join(shown) if isinstance(shown, list) else str(shown))
-    show.out.print(table)
+    show.result({"run": str(run), **figures}, as_json, table)
 
 
 def _catalogue(path: Path) -> list[int | str]:
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", "Give a text file with one item id per line.") from error
-    named = [line for line in lines if line]
-    if not named:
+    """The item ids in a file; numbers if all of them are whole numbers."""
+    lines = read_ids(path, "item")
+    if not lines:
         raise ConfigError(f"{path} names no items.", "Give one item id per line.")
-    whole = all(line.isascii() and line.isdecimal() and str(int(line)) == line for line in named)
-    ids, _ = factorised(checked_ids([int(line) for line in named] if whole else named, "item", str(path)))
+    whole = all(line.isascii() and line.isdecimal() and str(int(line)) == line for line in lines)
+    ids, _ = factorised(checked_ids([int(line) for line in lines] if whole else lines, "item", str(path)))
     items: list[int | str] = ids.tolist()
     return items

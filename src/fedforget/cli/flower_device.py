@@ -10,7 +10,7 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import split_ids, typed
+from fedforget.cli.requests import parse_users, split_ids
 from fedforget.data import load
 from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
@@ -33,22 +33,20 @@ def enrol(
     separator: Separator = None,
 ) -> None:
     """On a device: let its users join a federation. Their interactions stay on the device."""
-    given = Invitation.load(invitation)
-    everything = load(data, folder=folder, **file_options(user_column, item_column, separator))
-    train_part, test_part = everything.split(test, given.terms.seed)
-    known = everything.user_ids.tolist()
-    for name in (typed(one, known) for one in split_ids(users)):
-        parts = items_of(given, train_part, test_part, name)
-        Host(state).enrol(given.terms, name, **parts)
-        show.out.print(
-            f"User {name} has joined federation {given.terms.federation} with {len(parts[TRAIN])} training and "
-            f"{len(parts[TEST])} test items.",
-            soft_wrap=True,
+    loaded = Invitation.load(invitation)
+    interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
+    train_part, test_part = interactions.split(test, loaded.terms.seed)
+    for user in parse_users(users, interactions.user_ids.tolist()):
+        parts = items_of(loaded, train_part, test_part, user)
+        Host(state).enrol(loaded.terms, user, **parts)
+        show.lines(
+            f"User {user} has joined federation {loaded.terms.federation} with {len(parts[TRAIN])} training and "
+            f"{len(parts[TEST])} test items."
         )
 
 
 def wipe(state: State, federation: Annotated[str, typer.Option(help="The federation's id.")], users: Users) -> None:
     """On a device: remove everything about some users, without an order from the server."""
-    for given in split_ids(users):
-        gone = Host(state).remove(federation, given)
-        show.out.print(f"{'Removed' if gone else 'Found nothing about'} user {given}.", soft_wrap=True)
+    for user in split_ids(users):
+        removed = Host(state).remove(federation, user)
+        show.lines(f"{'Removed' if removed else 'Found nothing about'} user {user}.")

@@ -11,15 +11,15 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import split_ids, typed
-from fedforget.data import Interactions, load
+from fedforget.cli.requests import parse_users
+from fedforget.data import load
 from fedforget.server.unlearning import default_method
 
 
 def up(
     data: Data,
     num_devices: Annotated[int, typer.Option(help="Number of nodes; users are distributed among them.")] = 3,
-    num_users: Annotated[int | None, typer.Option(help="Use only the first so many users.")] = 12,
+    num_users: Annotated[int | None, typer.Option(help="Number of users; the first ones of the data.")] = 12,
     out: Annotated[Path, typer.Option(help="Folder for everything; a federation in it is continued.")] = Path(
         "flower-trial"
     ),
@@ -46,9 +46,10 @@ def up(
     from fedforget.flower.testbed.trial import Trial
 
     chosen = opt.run_config(model, preset, seed, config, ["server.fraction=0.5", *(assignments or ())])
-    everything = load(data, folder=folder, **file_options(user_column, item_column, separator))
-    train_part, test_part = _first(everything, num_users).split(0.2, chosen.seed)
-    forgotten = [typed(given, train_part.user_ids.tolist()) for given in split_ids(forget or "")]
+    interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
+    interactions = interactions.only(interactions.user_ids[:num_users].tolist())
+    train_part, test_part = interactions.split(0.2, chosen.seed)
+    forgotten = parse_users(forget or "", train_part.user_ids.tolist())
     show.notes.print(f"Starting a network of {num_devices} nodes for {train_part.n_users} users in {out} …")
     with Trial(out, replace(chosen, engine="flower"), train_part, test_part, num_devices) as trial:
         show.notes.print(f"The SuperLink is at {trial.network.address}; to forget someone, in another terminal:")
@@ -57,15 +58,11 @@ def up(
         if forgotten:
             request = trial.forget(forgotten, default_method(chosen.model))
             trial.serve(rounds + 1, timeout, evaluate_every=rounds + 1, tell=_tell)
-            show.out.print(f"The salt of request {request.id} is {request.salt}.", soft_wrap=True)
-    show.out.print(f"Everything is stopped. Next: fedforget flower status {trial.run}", soft_wrap=True)
+            show.lines(f"The salt of request {request.id} is {request.salt}.")
+    show.lines(f"Everything is stopped. Next: fedforget flower status {trial.run}")
 
 
 def _tell(line: str) -> None:
     """Print a line of the server app, without Flower's own messages."""
     if line.strip() and not line.startswith(("INFO :", "Successfully installed")):
-        show.out.print(line, soft_wrap=True)
-
-
-def _first(data: Interactions, users: int | None) -> Interactions:
-    return data if users is None or users >= data.n_users else data.only(data.user_ids[:users].tolist())
+        show.lines(line)

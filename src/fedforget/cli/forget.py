@@ -1,4 +1,4 @@
-"""``fedforget forget``: have users forgotten."""
+"""``fedforget forget``: forget users."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.requests import looked_at, on_network, queue, split_ids, typed
-from fedforget.cli.runs import Run, Workers, opened
+from fedforget.cli.requests import on_network, open_service, parse_user, queue, read_ids, split_ids
+from fedforget.cli.runs import Run, Workers, open_run
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.models import Recommender
@@ -22,7 +22,6 @@ from fedforget.server.coordinator import Coordinator
 from fedforget.server.request import ErasureRequest
 from fedforget.server.service import Service
 from fedforget.server.unlearning import METHODS, Method, default_method
-from fedforget.server.unlearning.receipt import Receipt
 
 #: Options by name; None for those that were not given.
 Given = Mapping[str, Any]
@@ -74,7 +73,7 @@ def forget(
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
     how = {"--method": method, "--set": assignments or None}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
-    with closing(looked_at(run) if on_network(run) else opened(run, folder, Compute(workers=workers))[0]) as fed:
+    with closing(open_service(run) if on_network(run) else open_run(run, folder, Compute(workers=workers))[0]) as fed:
         if abandon:
             _abandon(fed, run, as_json)
             return
@@ -106,7 +105,7 @@ def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
         )
     if "--malicious" in named and len(named) > 1:
         raise ConfigError(
-            f"{named[0]} was given with --malicious, which stands for the malicious users alone.", "Give one of them."
+            f"{named[0]} was given with --malicious, which names all malicious users.", "Give one of them."
         )
     if not (named or resume or abandon):
         raise ConfigError("The request names nobody.", "Give --users 17,23, --users-file FILE or --malicious.")
@@ -114,15 +113,12 @@ def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
 
 def _method(model: Recommender, name: str | None, assignments: Sequence[str]) -> Method:
     """The method with the settings that were given; the model's default if none is named."""
-    usual = default_method(model)
+    default = default_method(model)
     if name is None and not assignments:
-        return usual
-    chosen = METHODS.build(usual.name if name is None else name)
-    settings: dict[str, Any] = {}
-    for assignment in assignments:
-        key, value = opt.parse_assignment(assignment)
-        settings[".".join(key)] = value
-    return METHODS.build({**chosen.settings(), **settings})
+        return default
+    chosen = METHODS.build(default.name if name is None else name)
+    pairs = map(opt.parse_assignment, assignments)
+    return METHODS.build(chosen.settings() | {".".join(key): value for key, value in pairs})
 
 
 def _named_users(fed: Coordinator, who: Given) -> list[UserId]:
@@ -131,34 +127,19 @@ def _named_users(fed: Coordinator, who: Given) -> list[UserId]:
         if fed.config.attack is None:
             raise ConfigError("This run has no malicious users (any more).", "Name the users: --users 17,23.")
         return list(fed.config.attack.users)
-    return [typed(given, fed.members) for given in _named(who)]
-
-
-def _named(who: Given) -> list[str]:
-    """The ids as typed."""
     ids = split_ids(who["--users"] or "")
     if who["--users-file"] is not None:
-        ids += _lines(who["--users-file"])
-    if not any(ids):
+        ids += read_ids(who["--users-file"], "user")
+    if not ids:
         raise ConfigError("The request names nobody.", "Give at least one user id.")
-    return [given for given in ids if given]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", "Give a text file with one user id a line.") from error
+    return [parse_user(given, fed.members) for given in ids]
 
 
 def _estimate(fed: Coordinator, run: Path, forgotten: Sequence[UserId], method: Method, as_json: bool) -> None:
     cost = fed.estimate(forgotten, method)
-    if as_json:
-        asked = {"run": str(run), "dry_run": True, "users": len(set(forgotten)), "method": cost.method}
-        show.print_json({**asked, "estimate": cost.to_dict()})
-        return
-    show.out.print(str(cost), soft_wrap=True)
-    show.out.print("Nothing was changed. The same command without --dry-run does it.", soft_wrap=True)
+    asked = {"run": str(run), "dry_run": True, "users": len(set(forgotten)), "method": cost.method}
+    next_step = "Nothing was changed. The same command without --dry-run does it."
+    show.result({**asked, "estimate": cost.to_dict()}, as_json, str(cost), next_step)
 
 
 def _forget(
@@ -177,25 +158,17 @@ def _forget(
                 "Interrupted after the new model went into service: the users are forgotten.",
                 f"The rest of their data is removed when the run is next opened: fedforget receipts {run}",
             ) from stop
-        go_on = f"fedforget forget {run} --resume"
-        hint = f"Continue: {go_on}\nDrop it: fedforget forget {run} --abandon"
+        hint = f"Continue: fedforget forget {run} --resume\nDrop it: fedforget forget {run} --abandon"
         raise StoppedError("Interrupted. The old model is still in service, nobody is forgotten yet.", hint) from stop
-    if as_json:
-        show.print_json({"run": str(run), "rounds": fed.rounds, "receipt": receipt.to_dict(), "salt": receipt.salt})
-    else:
-        _show(receipt, run)
-
-
-def _show(receipt: Receipt, run: Path) -> None:
-    show.out.print(str(receipt), soft_wrap=True)
-    show.out.print(f"  salt       {receipt.salt}", soft_wrap=True)
-    show.out.print(
+    show.result(
+        {"run": str(run), "rounds": fed.rounds, "receipt": receipt.to_dict(), "salt": receipt.salt},
+        as_json,
+        f"{receipt}\n  salt       {receipt.salt}",
         "The salt is shown this once and stored nowhere; it is needed to recognise a user in the receipt.\n"
         f"The receipt is in {run / 'receipts' / receipt.request}.json. Next:\n"
         f"  fedforget receipts {run} --check USER --salt {receipt.salt}\n"
         f"  fedforget evaluate {run}\n"
         f"  fedforget train --out {run} --rounds N",
-        soft_wrap=True,
     )
 
 
@@ -210,7 +183,5 @@ def _interrupted(fed: Coordinator, run: Path) -> ErasureRequest:
 def _abandon(fed: Coordinator, run: Path, as_json: bool) -> None:
     request = _interrupted(fed, run)
     fed.abandon_forgetting()
-    if as_json:
-        show.print_json({"run": str(run), "abandoned": request.id})
-    else:
-        show.out.print(f"Request {request.id} is dropped: its {len(request.users)} users stay.", soft_wrap=True)
+    text = f"Request {request.id} is dropped: its {len(request.users)} users stay."
+    show.result({"run": str(run), "abandoned": request.id}, as_json, text)

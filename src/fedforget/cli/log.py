@@ -1,4 +1,4 @@
-"""``fedforget log``: what the devices' logs take, part by part, beside the paper's."""
+"""``fedforget log``: sizes of the device logs, part by part, compared with the paper's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.runs import Run, opened
+from fedforget.cli.runs import Run, open_run
 from fedforget.device.compute import Compute
 from fedforget.device.log.stats import PAPER_ALPHA, PLACES, LogStats, PaperLog, log_stats
 from fedforget.errors import ConfigError
@@ -21,7 +21,7 @@ from fedforget.experiments.measures import item_table_bytes
 from fedforget.experiments.plots import in_bytes
 from fedforget.simulation.federation import Federation
 
-#: What the places are called in a table.
+#: Labels of the parts of a log.
 LABELS = {
     "head": "head and checksum",
     "negatives": "which negatives",
@@ -38,38 +38,38 @@ app = typer.Typer(no_args_is_help=True, help="Inspect the update logs of devices
 
 @app.callback()
 def main() -> None:
-    """Keep ``stats`` a command of its own, though it is the only one."""
+    """Make ``stats`` a subcommand; typer would drop the name of an only command."""
 
 
 @app.command()
 def stats(
     run: Run,
-    top: Annotated[int, typer.Option(help="Show so many of the devices with the largest logs.")] = 0,
+    top: Annotated[int, typer.Option(help="Number of devices with the largest logs to show.")] = 0,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the bytes of log on a device, everything counted, beside the item table and the paper's log."""
+    """Show the size of a device's log, compared with the item table and the paper's log."""
     if top < 0:
         raise ConfigError(f"top is {top}.", "Give 0 or more.")
-    fed, _ = opened(run, folder, Compute())
+    fed, _ = open_run(run, folder, Compute())
     measured = log_stats(fed.devices.log, fed.train.user_keys)
     result = _figures(fed, run, measured, top)
-    if as_json:
-        show.print_json(result)
-        return
-    show.out.print(_parts_table(result))
-    show.out.print(_comparison_table(result))
-    for count, what in ((measured.damaged, "entries are damaged"), (measured.full, "times a device's log was full")):
-        if count:
-            show.notes.print(f"[yellow]{count:,} {what}.[/]")
+    tables = [_parts_table(result), _comparison_table(result)]
     if top:
-        show.out.print(_top_table(result))
+        rows = [(str(row["user"]), f"{row['entries']:,}", f"{row['bytes']:,}") for row in result["top"]]
+        tables.append(show.table(["user", "entries", "bytes"], rows, title="The largest logs"))
+    show.result(result, as_json, *tables)
+    for count, what in ((measured.damaged, "entries are damaged"), (measured.full, "times a device's log was full")):
+        if count and not as_json:
+            show.notes.print(f"[yellow]{count:,} {what}.[/]")
 
 
 def _figures(fed: Federation, run: Path, measured: LogStats, top: int) -> dict[str, Any]:
-    """Everything there is to say, as plain values; parts and the paper's logs in mean bytes a device."""
-    log, table = fed.config.log, item_table_bytes(fed)
-    paper = PaperLog.of(fed.model, fed.config.sampler, fed.train.counts, _participations(fed))
+    """All figures as plain values; parts and the paper's logs in mean bytes per device."""
+    log, table, users = fed.config.log, item_table_bytes(fed), fed.train.user_ids.tolist()
+    times = Counter(user for round_ in range(1, fed.rounds + 1) for user in fed.cohort(round_))
+    participations = np.array([times[user] for user in users], np.int64)  # the log may have dropped some of them
+    paper = PaperLog.of(fed.model, fed.config.sampler, fed.train.counts, participations)
     settings = {
         "encoding": log.to_dict()["encoding"],
         "selection": log.selection,
@@ -77,7 +77,7 @@ def _figures(fed: Federation, run: Path, measured: LogStats, top: int) -> dict[s
         "quota": log.quota,
     }
     largest = np.argsort(-measured.per_device, kind="stable")[:top].tolist()
-    users = fed.train.user_ids.tolist()
+    folder = run / f"trajectory-{fed.config.trajectory}" / "devices"
     return {
         "run": str(run),
         "rounds": fed.rounds,
@@ -95,7 +95,7 @@ def _figures(fed: Federation, run: Path, measured: LogStats, top: int) -> dict[s
             "rows": {"bytes": float(paper.rows.mean()), "share": float(paper.rows.mean()) / table},
             "with_dense": {"bytes": float(paper.with_dense.mean()), "share": float(paper.with_dense.mean()) / table},
         },
-        "disk_bytes": _disk_bytes(run / f"trajectory-{fed.config.trajectory}" / "devices"),
+        "disk_bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "damaged_entries": measured.damaged,
         "times_full": measured.full,
         "top": [
@@ -110,57 +110,37 @@ def _spread(values: NDArray[np.int64]) -> dict[str, float]:
     return {"mean": float(values.mean()), "median": float(np.median(values)), "max": largest, "total": total}
 
 
-def _participations(fed: Federation) -> NDArray[np.int64]:
-    """How often each user took part; the log may have dropped some of it."""
-    times = Counter(user for round_ in range(1, fed.rounds + 1) for user in fed.cohort(round_))
-    return np.array([times[user] for user in fed.train.user_ids.tolist()], np.int64)
-
-
-def _disk_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
 def _parts_table(result: dict[str, Any]) -> Table:
     log, size, entries = result["log"], result["bytes_per_device"], result["entries_per_device"]
     kept = "every row" if log["alpha"] == 1 else f"{log['alpha']:.0%} of the rows by {log['selection']}"
-    table = Table(title=f"{result['devices']:,} devices, {result['rounds']} rounds, {log['encoding']}, {kept}")
-    for name in ("of a device's log", "bytes", "share"):
-        table.add_column(name, justify="left" if name.startswith("of") else "right")
-    for place, value in result["parts"].items():
-        if value or place != "damaged":
-            table.add_row(LABELS[place], f"{value:,.1f}", f"{value / size['mean']:.1%}")
+    rows = [
+        (LABELS[place], f"{value:,.1f}", f"{value / size['mean']:.1%}")
+        for place, value in result["parts"].items()
+        if value or place != "damaged"
+    ]
+    title = f"{result['devices']:,} devices, {result['rounds']} rounds, {log['encoding']}, {kept}"
+    table = show.table(["part of a device's log", "bytes", "share"], rows, title=title)
     table.add_section()
     table.add_row("mean", f"{size['mean']:,.1f}", "100.0%")
     table.add_row("median", f"{size['median']:,.1f}", "")
     table.add_row("largest", f"{size['max']:,}", "")
-    table.caption = f"entries a device: {entries['mean']:.1f}, median {entries['median']:g}, at most {entries['max']:,}"
+    of_entries = f"mean {entries['mean']:.1f}, median {entries['median']:g}, at most {entries['max']:,}"
+    table.caption = f"entries per device: {of_entries}"
     return table
 
 
 def _comparison_table(result: dict[str, Any]) -> Table:
     paper, disk = result["paper"], result["disk_bytes"]
     formula = f"α = {paper['alpha']:g}, β = {paper['beta']:g}, N = {paper['negatives']}"
-    table = Table(
-        caption=f"the paper's: float32, α(1 + βN) · items · participations rows, {formula}\n"
+    caption = (
+        f"the paper's: float32, α(1 + βN) · items · participations rows, {formula}\n"
         f"the logs of all devices on this disk: {in_bytes(disk)}"
     )
-    for name in ("a device keeps", "bytes", "of the item table"):
-        table.add_column(name, justify="left" if name.startswith("a ") else "right")
-    mean = result["bytes_per_device"]["mean"]
-    for label, size, share in (
-        ("this log, everything counted", mean, result["share_of_item_table"]),
+    sizes = [
+        ("this log, everything counted", result["bytes_per_device"]["mean"], result["share_of_item_table"]),
         ("the paper's log, item rows only", *paper["rows"].values()),
         ("the paper's log with the MLP counted", *paper["with_dense"].values()),
         ("the item table itself", result["item_table_bytes"], 1.0),
-    ):
-        table.add_row(label, in_bytes(size), f"{share:.2%}")
-    return table
-
-
-def _top_table(result: dict[str, Any]) -> Table:
-    table = Table(title="The largest logs")
-    for name in ("user", "entries", "bytes"):
-        table.add_column(name, justify="left" if name == "user" else "right")
-    for row in result["top"]:
-        table.add_row(str(row["user"]), f"{row['entries']:,}", f"{row['bytes']:,}")
-    return table
+    ]
+    rows = [(label, in_bytes(size), f"{share:.2%}") for label, size, share in sizes]
+    return show.table(["on a device", "bytes", "of the item table"], rows, caption=caption)

@@ -1,4 +1,4 @@
-"""``fedforget``: the commands, and how errors are told."""
+"""``fedforget``: the commands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Options before the command."""
 
 
 def run() -> None:
-    """Run the command line; errors made on purpose are told without a traceback."""
+    """Run the command line. Errors are printed without a traceback, unless ``--debug`` is given."""
     warnings.showwarning = lambda message, *_, **__: notes.print(f"[yellow]Note:[/] {escape(str(message))}")
     try:
         code = app(standalone_mode=False)
@@ -65,29 +65,29 @@ def run() -> None:
         if isinstance(code, int) and code:
             sys.exit(code)
     except FedForgetError as error:
-        _tell(error.problem, error.hint)
-        _end(error.exit_code, error)
+        _print_error(error.problem, error.hint)
+        _exit(error.exit_code, error)
     except click.ClickException as error:
         error.show()
-        _end(error.exit_code, error)
+        _exit(error.exit_code, error)
     except (click.Abort, KeyboardInterrupt) as error:
-        _tell("Interrupted.", "A run in a folder goes on from its last finished round with the same command.")
-        _end(INTERRUPTED, error)
+        _print_error("Interrupted.", "The same command continues a run from its last finished round.")
+        _exit(INTERRUPTED, error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        _tell(f"Unexpected {type(error).__name__}: {error}", "For the traceback: fedforget --debug COMMAND ...")
-        _end(70, error)
+        _print_error(f"Unexpected {type(error).__name__}: {error}", "For the traceback: fedforget --debug COMMAND ...")
+        _exit(70, error)
 
 
-def _tell(problem: str, hint: str) -> None:
-    notes.print(f"[bold red]Error:[/] {escape(problem)}", highlight=False, soft_wrap=True)
+def _print_error(problem: str, hint: str) -> None:
+    notes.print(f"[bold red]Error:[/] {escape(problem)}", soft_wrap=True)
     if hint:
-        notes.print(escape(hint), highlight=False, soft_wrap=True)
+        notes.print(escape(hint), soft_wrap=True)
 
 
-def _end(code: int, error: BaseException) -> None:
+def _exit(code: int, error: BaseException) -> None:
     if "--debug" in sys.argv:
         raise error
     sys.exit(code)

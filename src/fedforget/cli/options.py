@@ -1,4 +1,4 @@
-"""Options that configure a run, the same for every command that starts one."""
+"""Options that several commands share, and the configuration of a run from them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ Assignments = Annotated[
         rich_help_panel="Configuration",
     ),
 ]
-#: The same two for benchmarks, which have no configuration file.
+#: Seed and preset of benchmarks, which have no configuration file.
 BenchSeed = Annotated[int, typer.Option("--seed", help="Seed of all random draws.")]
 BenchPreset = Annotated[str, typer.Option("--preset", help=f"{' or '.join(PRESETS)} (the FRU paper's recipe).")]
 TestShare = Annotated[
     float, typer.Option(help="Fraction of each user's items kept for evaluation.", rich_help_panel="Data")
 ]
+
+
+def named_models(names: str) -> list[str]:
+    """The models of a comma-separated list."""
+    for name in names.split(","):
+        if name not in MODELS:
+            raise unknown_choice("model", name, sorted(MODELS))
+    return names.split(",")
 
 
 def run_config(

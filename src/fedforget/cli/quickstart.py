@@ -22,7 +22,6 @@ from fedforget.experiments.report import html_report
 from fedforget.experiments.variants import select_variants
 from fedforget.models import IALS, LightGCN
 from fedforget.runtime.files import make_folder, write_file
-from fedforget.runtime.randomness import UserId
 from fedforget.server.presets import ROUNDS
 from fedforget.version import __version__
 
@@ -50,17 +49,21 @@ def quickstart(
     elif not as_json:
         show.notes.print(f"{out} has the result of an earlier run; remove it to run again.", markup=False)
     run, report, setting = out / "run", out / "report.html", result["setting"]
-    commands = _commands(run, setting["example_user"])
+    user = setting["example_user"]
+    commands = [
+        f"fedforget recommend {run} --user {user}",
+        f"fedforget evaluate {run}",
+        f"fedforget forget {run} --users {user} --dry-run",
+    ]
     write_file(report, html_report(result, commands).encode())
-    if as_json:
-        show.print_json({**result, "run": str(run), "report": str(report)})
-        return
     title = f"{setting['data']}: {setting['malicious_users']} malicious of {setting['users']:,} users, {rounds} rounds"
-    show.out.print(recovery_table(result["methods"], title, result["most popular"], result["ials"]))
-    show.out.print(f"Report with plots: {report}", soft_wrap=True)
-    show.out.print(f"Federation after FRU: {run}", soft_wrap=True)
-    for command in commands:
-        show.out.print(f"  {command}", soft_wrap=True)
+    show.result(
+        {**result, "run": str(run), "report": str(report)},
+        as_json,
+        recovery_table(result["methods"], title, result["most popular"], result["ials"]),
+        f"Report with plots: {report}\nFederation after FRU: {run}",
+        *(f"  {command}" for command in commands),
+    )
 
 
 def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path, *, quiet: bool) -> dict[str, Any]:
@@ -134,14 +137,6 @@ def _earlier(out: Path, data: str, rounds: int) -> dict[str, Any] | None:
         raise RunError(f"{out} has other files in it.", "Choose an empty or a new folder with --out.")
     make_folder(out / "work")
     return None
-
-
-def _commands(run: Path, user: UserId) -> list[str]:
-    return [
-        f"fedforget recommend {run} --user {user}",
-        f"fedforget evaluate {run}",
-        f"fedforget forget {run} --users {user} --dry-run",
-    ]
 
 
 def _data(folder: Path | None) -> tuple[Interactions, dict[str, Any]]:

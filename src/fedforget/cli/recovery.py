@@ -8,6 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from fedforget.cli import show
 from fedforget.experiments.plots import in_bytes
 from fedforget.experiments.variants import VARIANTS
 
@@ -26,24 +27,23 @@ def recovery_table(
     ials: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Table:
     """One row for each outcome, after the most popular items and before the outcomes of Fed-iALS."""
-    table = Table(title=title, caption=CAPTION, box=box.SIMPLE_HEAD, caption_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    style: Any = {"caption": CAPTION, "box": box.SIMPLE_HEAD, "caption_justify": "left"}
+    table = show.table(COLUMNS, [], no_wrap=True, title=title, **style)
     if popular is not None:
         table.add_row("Most popular", *_accuracy(popular), "–", "–", "–", end_section=True)
-    rows = [(VARIANTS[name].label, row) for name, row in methods.items()]
-    others = [(f"iALS, {VARIANTS[name].label.split()[-1].lower()}", row) for name, row in (ials or {}).items()]
-    for label, row in [*rows, *others]:
-        size = f"{in_bytes(row['log']['total'])} {100 * row['log']['total'] / row['log']['item_table']:.2g}%"
-        rounds = str(row["communication_rounds"] or "–")
-        last = bool(others) and label == rows[-1][0]
-        table.add_row(label, *_accuracy(row), rounds, _seconds(row), size, end_section=last)
+    for name, row in methods.items():
+        table.add_row(VARIANTS[name].label, *_cells(row))
+    table.add_section()
+    for name, row in (ials or {}).items():
+        table.add_row(f"iALS, {VARIANTS[name].label.split()[-1].lower()}", *_cells(row))
     return table
 
 
-def _seconds(row: Mapping[str, Any]) -> str:
-    factor = f" {row['speedup']:>4.1f}x" if row["speedup"] else ""
-    return f"{row['seconds']:.2f}{factor}" if row["seconds"] else "–"
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    log, speedup = row["log"], f" {row['speedup']:>4.1f}x" if row["speedup"] else ""
+    seconds = f"{row['seconds']:.2f}{speedup}" if row["seconds"] else "–"
+    size = f"{in_bytes(log['total'])} {100 * log['total'] / log['item_table']:.2g}%"
+    return [*_accuracy(row), str(row["communication_rounds"] or "–"), seconds, size]
 
 
 def _accuracy(row: Mapping[str, Any]) -> list[str]:

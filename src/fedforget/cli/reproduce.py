@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich import progress
 
+from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder
-from fedforget.cli.models import named_models
 from fedforget.data.named import NAMES
 from fedforget.errors import ConfigError, unknown_choice
 from fedforget.experiments import page
@@ -58,11 +58,9 @@ def reproduce(
             f"{results.path} has no finished cell.", "Run a study first, such as: fedforget reproduce table-1"
         )
     written = page.write(out, frame, into)
-    if as_json:
-        show.print_json({"cells": [as_text(row) for row in frame.iter_rows(named=True)], "page": str(written)})
-    else:
-        show.out.print(f"{frame.height} finished cells: {results.path}", soft_wrap=True)
-        show.out.print(f"The page: {written}", soft_wrap=True)
+    cells = [as_text(row) for row in frame.iter_rows(named=True)]
+    text = f"{frame.height} finished cells: {results.path}\nThe page: {written}"
+    show.result({"cells": cells, "page": str(written)}, as_json, text)
 
 
 def _choices(
@@ -78,7 +76,7 @@ def _choices(
         raise unknown_choice("preset", preset, list(PRESETS))
     given: dict[str, Any] = {
         "datasets": None if datasets is None else _datasets(datasets),
-        "models": None if models is None else named_models(models),
+        "models": None if models is None else opt.named_models(models),
         "malicious": None if malicious is None else _fractions(malicious),
         "seeds": None if seeds is None else tuple(range(_at_least_one("seeds", seeds))),
         "rounds": None if rounds is None else _at_least_one("rounds", rounds),

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedforget.cli import show
-from fedforget.errors import FedForgetError, RunError
+from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
-from fedforget.server.fleet import Fleet
-from fedforget.server.registry import Registry
 from fedforget.server.request import ErasureRequest, checked_users
-from fedforget.server.run_config import RunConfig, read_config
+from fedforget.server.run_config import read_config
 from fedforget.server.service import Service
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
@@ -29,27 +27,39 @@ def on_network(run: Path) -> bool:
     return bool(read_config(run / "config.toml").get("engine", "simulation") != "simulation")
 
 
-def looked_at(run: Path) -> Service:
+def open_service(run: Path) -> Service:
     """The server of a run on a network, for reading: it cannot reach devices."""
-
-    def nobody(settings: RunConfig, registry: Registry) -> Fleet:
-        return None  # type: ignore[return-value]
-
-    return Service(run, nobody)
+    return Service(run, lambda *_: None)  # type: ignore[arg-type]
 
 
-def typed(given: str, known: Sequence[UserId]) -> UserId:
-    """An id typed in a shell, with the type of the known ids: a number where they are numbers."""
-    if given in known or not (given.isascii() and given.removeprefix("-").isdecimal()):
-        return given
-    if not known:  # the first ids of a federation: 007 is a string
-        return int(given) if str(int(given)) == given else given
-    return int(given) if int(given) in known or all(isinstance(user, int) for user in known) else given
+def parse_user(text: str, known: Sequence[UserId]) -> UserId:
+    """A user id from the command line: a number if the known ids are numbers, else text."""
+    if text in known or not (text.isascii() and text.removeprefix("-").isdecimal()):
+        return text
+    if not known:  # the first ids of a federation: 007 is text
+        return int(text) if str(int(text)) == text else text
+    return int(text) if int(text) in known or all(isinstance(user, int) for user in known) else text
 
 
-def split_ids(given: str) -> list[str]:
+def parse_users(text: str, known: Sequence[UserId]) -> list[UserId]:
+    """User ids from the command line, separated by commas."""
+    return [parse_user(part, known) for part in split_ids(text)]
+
+
+def split_ids(text: str) -> list[str]:
     """Ids separated by commas."""
-    return [part.strip() for part in given.split(",") if part.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_ids(path: Path, kind: str) -> list[str]:
+    """The ids in a file, one per line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}.", f"Give a text file with one {kind} id per line."
+        ) from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def queue(
@@ -67,13 +77,12 @@ def queue(
     request = ErasureRequest.new(forgotten, method.settings(), Quorum(require or 0.0).share)
     ErasureQueue(run).add(request)
     if not as_json:
-        show.out.print(
+        show.lines(
             f"Request {request.id} to forget {len(forgotten)} users waits in {run}.\n"
             "The server carries it out before its next round. The salt is shown this once and is needed to\n"
             f"recognise a user in the receipt: {request.salt}\n"
             f"Then:\n  fedforget receipts {run}\n"
-            f"  fedforget receipts {run} --check USER --salt {request.salt}",
-            soft_wrap=True,
+            f"  fedforget receipts {run} --check USER --salt {request.salt}"
         )
     done = _wait(run, request, wait) if wait else None
     if as_json:
@@ -81,10 +90,7 @@ def queue(
 
 
 def _wait(run: Path, request: ErasureRequest, seconds: float) -> object:
-    """Wait for the receipt and until every forgotten user's device has confirmed; the receipt.
-
-    If devices do not confirm in time, the receipt as it is then.
-    """
+    """Wait until every forgotten user's device has confirmed, or the time is over; return the receipt."""
     deadline = time.monotonic() + seconds
     path = run / "receipts" / f"{request.id}.json"
     while True:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import typed
+from fedforget.cli.requests import parse_user
 from fedforget.data import NAMES, Interactions, load
 from fedforget.device.compute import Compute
 from fedforget.device.training import TRAINERS
@@ -22,7 +21,7 @@ from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.protocol.attack import Attack
 from fedforget.server.presets import ROUNDS
 from fedforget.simulation.federation import Federation
-from fedforget.simulation.run_data import load_parts, members_only
+from fedforget.simulation.run_data import load_parts
 
 Run = Annotated[Path, typer.Argument(help="The run folder.")]
 K = Annotated[int, typer.Option("--k", "-k", help="Length of the list.")]
@@ -37,7 +36,7 @@ def train(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Train until this many rounds are done in all.")] = ROUNDS,
     evaluate_every: Annotated[
-        int | None, typer.Option(help="Evaluate every so many rounds, into metrics.jsonl.")
+        int | None, typer.Option(help="Rounds between evaluations, written to metrics.jsonl.")
     ] = None,
     as_json: AsJson = False,
     model: opt.ModelName = None,
@@ -73,14 +72,15 @@ def train(
         for name, value in given.items():
             if value:
                 raise ConfigError(f"{name} was given without data.", "A run keeps the settings it was started with.")
-        fed, test_part = opened(out, folder, compute)
+        fed, test_part = open_run(out, folder, compute)
     else:
         chosen = opt.run_config(model, preset, seed, config, assignments)
         options = file_options(user_column, item_column, separator)
         train_part, test_part = load(data, folder=folder, **options).split(test, chosen.seed)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
         if malicious is not None:
-            chosen = replace(chosen, attack=_attack(train_part, out, malicious, gamma, chosen.seed))
+            attack = Attack.by(train_part.user_ids.tolist(), malicious, gamma=gamma, seed=chosen.seed)
+            chosen = replace(chosen, attack=attack)
         source = {"name": name, "options": options, "test": test, "split_seed": chosen.seed}
         fed = Federation(train_part, chosen, path=out, compute=compute, source=source)
     _fit(fed, test_part, rounds, evaluate_every, as_json)
@@ -101,13 +101,13 @@ def _fit(fed: Federation, test_part: Interactions, rounds: int, evaluate_every: 
         fed.fit(max(rounds, fed.rounds), test=watched, evaluate_every=evaluate_every, on_round=on_round)
     result = fed.evaluate(test_part)
     fed.close()
-    if as_json:
-        head = {"run": str(fed.path), "rounds": fed.rounds, "malicious": len(attackers), "model": fed.model.settings()}
-        show.print_json({**head, **result.to_dict()})
-        return
-    show.out.print(show.evaluation_table({f"{fed.model.name}, {fed.rounds} rounds": result}))
-    user = fed.train.user_ids[0]
-    show.out.print(f"Saved in {fed.path}. Next: fedforget recommend {fed.path} --user {user}", soft_wrap=True)
+    head = {"run": str(fed.path), "rounds": fed.rounds, "malicious": len(attackers), "model": fed.model.settings()}
+    show.result(
+        head | result.to_dict(),
+        as_json,
+        show.evaluation_table(f"{fed.model.name}, {fed.rounds} rounds", result),
+        f"Saved in {fed.path}. Next: fedforget recommend {fed.path} --user {fed.train.user_ids[0]}",
+    )
 
 
 def evaluate(
@@ -121,15 +121,14 @@ def evaluate(
     """Evaluate a run on the test part of its data, in both protocols."""
     if per_user is not None and (per_user.suffix not in (".csv", ".parquet") or not per_user.parent.is_dir()):
         raise ConfigError(f"Cannot write {per_user}.", "Give a .csv or .parquet file in an existing folder.")
-    fed, test = opened(run, folder, Compute(workers=workers))
+    fed, test = open_run(run, folder, Compute(workers=workers))
     result = fed.evaluate(test, Ranking(k=k))
     if per_user is not None:
         frame = result.to_frame()
         (frame.write_csv if per_user.suffix == ".csv" else frame.write_parquet)(per_user)
-    if as_json:
-        show.print_json({"run": str(run), "rounds": fed.rounds, "model": fed.model.settings(), **result.to_dict()})
-        return
-    show.out.print(show.evaluation_table({f"{fed.model.name}, {fed.rounds} rounds": result}))
+    head = {"run": str(run), "rounds": fed.rounds, "model": fed.model.settings()}
+    table = show.evaluation_table(f"{fed.model.name}, {fed.rounds} rounds", result)
+    show.result(head | result.to_dict(), as_json, table)
 
 
 def recommend(
@@ -140,32 +139,17 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user has not interacted with."""
-    fed, _ = opened(run, folder, Compute())
-    wanted = typed(user, fed.members)
+    fed, _ = open_run(run, folder, Compute())
+    wanted = parse_user(user, fed.members)
     best = fed.recommend(wanted, k)
-    if as_json:
-        show.print_json({"user": wanted, "items": [{"item": item, "score": score} for item, score in best]})
-        return
-    table = Table(title=f"For user {user}")
-    table.add_column("rank", justify="right")
-    table.add_column("item")
-    table.add_column("score", justify="right")
-    for rank, (item, score) in enumerate(best, 1):
-        table.add_row(str(rank), str(item), f"{score:.3f}")
-    show.out.print(table)
+    rows = [(str(rank), str(item), f"{score:.3f}") for rank, (item, score) in enumerate(best, 1)]
+    table = show.table(["rank", "item", "score"], rows, left=["item"], title=f"For user {user}")
+    listed = [{"item": item, "score": score} for item, score in best]
+    show.result({"user": wanted, "items": listed}, as_json, table)
 
 
-def opened(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
+def open_run(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
     """The federation in a run folder, with the test part of its data."""
     show.tell_if_compiling()
     train_part, test_part = load_parts(run, folder)
     return Federation.open(run, train_part, compute=compute), test_part
-
-
-def _attack(train_part: Interactions, out: Path, share: float | None, gamma: float, seed: int) -> Attack | None:
-    """The malicious users of a run: those drawn when it began, without forgotten ones."""
-    if share is None:
-        return None
-    drawn = Attack.by(train_part.user_ids.tolist(), share, gamma=gamma, seed=seed)
-    members = set(members_only(out, train_part).user_ids.tolist())
-    return drawn.without([user for user in drawn.users if user not in members])

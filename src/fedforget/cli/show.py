@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,10 @@ from rich.table import Table
 
 from fedforget.evaluation import Evaluation
 from fedforget.runtime.compiled import compiled_before
-from fedforget.server.coordinator import OnRound
-from fedforget.server.history import RoundRecord
+from fedforget.server.history import OnRound, RoundRecord
 
-#: Results; names from the data are shown as they are, not read as markup.
-out = Console(markup=False, highlight=False)
+#: Results. Markup and emoji codes are off, since names in the data may look like them.
+out = Console(markup=False, emoji=False, highlight=False)
 #: Everything that is not a result.
 notes = Console(stderr=True, highlight=False)
 
@@ -32,13 +31,45 @@ def tell_if_compiling() -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     typer.echo(json.dumps(value, indent=2, default=float))
+
+
+def lines(text: str) -> None:
+    """Print text on standard output without breaking its lines."""
+    out.print(text, soft_wrap=True)
+
+
+def result(value: Any, as_json: bool, *shown: Table | str) -> None:
+    """Print a result: a value as JSON for programs, or tables and lines for people."""
+    if as_json:
+        print_json(value)
+        return
+    for part in shown:
+        out.print(part, soft_wrap=isinstance(part, str))
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Sequence[str] | None = None,
+    no_wrap: bool = False,
+    **options: Any,
+) -> Table:
+    """A table of numbers, aligned right, and text, aligned left: the columns in ``left``, by default the first one."""
+    made = Table(**options)
+    texts = columns[:1] if left is None else left
+    for name in columns:
+        made.add_column(name, justify="left" if name in texts else "right", no_wrap=no_wrap)
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 @contextmanager
 def rounds_bar(first: int, last: int, *, quiet: bool) -> Iterator[OnRound]:
-    """A bar over rounds with the loss and the time left, on standard error; nothing when a program reads."""
+    """A progress bar over rounds with the loss and the time left, on standard error; nothing if ``quiet``."""
     bar = Progress(
         TextColumn("round"),
         MofNCompleteColumn(),
@@ -63,14 +94,9 @@ def rounds_bar(first: int, last: int, *, quiet: bool) -> Iterator[OnRound]:
         notes.print(f"[yellow]{times} updates did not count:[/] {escape(reason)}.")
 
 
-def evaluation_table(rows: dict[str, Evaluation], title: str = "") -> Table:
-    """One row a model: HR and NDCG in both protocols, in percent."""
-    k = next(iter(rows.values())).k
-    table = Table(title=title or None, caption="percent; sampled: against a few items each; full: against all")
-    table.add_column("")
-    for name in (f"sampled HR@{k}", f"NDCG@{k}", f"full HR@{k}", f"NDCG@{k}", f"recall@{k}"):
-        table.add_column(name, justify="right")
-    for label, result in rows.items():
-        values = [*result.sampled.values(), *result.full.values()]
-        table.add_row(label, *(f"{100 * value:.1f}" for value in values))
-    return table
+def evaluation_table(label: str, evaluation: Evaluation) -> Table:
+    """HR, NDCG and recall of a model in both protocols, in percent."""
+    k = evaluation.k
+    columns = ("", f"sampled HR@{k}", f"NDCG@{k}", f"full HR@{k}", f"NDCG@{k}", f"recall@{k}")
+    row = [label, *(f"{100 * value:.1f}" for value in (*evaluation.sampled.values(), *evaluation.full.values()))]
+    return table(columns, [row], caption="percent; sampled: against a few items each; full: against all")

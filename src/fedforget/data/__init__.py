@@ -1,4 +1,4 @@
-"""Interactions and where they come from: files of many formats, named data sets, a generator."""
+"""Interactions and their sources: files in several formats, named data sets, a generator of synthetic data."""
 
 from fedforget.data.catalogue import CATALOGUE, NamedSet, data_folder
 from fedforget.data.fetch import fetch

@@ -1,16 +1,17 @@
-"""The catalogue: data sets known by name, how their files look, and what must be in them.
+"""The catalogue: named data sets, the formats of their files and their expected content.
 
-A named set is the published one or an error: results are compared across machines by its name. Its content is
-checked on every load, whatever file it came from. The checksum is that of the sorted rows, so that it is the
-same for every source, and anyone can compute it: ``LC_ALL=C sort u.data | sha256sum``.
+Results are compared across machines by the name of a data set, so its content is checked on every load. The checksum is
+that of the sorted rows, which is the same for every source: ``LC_ALL=C sort u.data | sha256sum``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import platformdirs
@@ -18,16 +19,16 @@ import platformdirs
 from fedforget.data.files import lines_of
 from fedforget.data.interactions import Interactions
 from fedforget.data.sources import Archive, Source, Wheel
-from fedforget.errors import DataError, unknown_choice
+from fedforget.errors import DataError, DataWarning
 
 FOLDER_VARIABLE = "FEDFORGET_DATA"
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way in which a named set may lie in the data folder: its files, their reader, what they hold.
+    """One form of a named set in the data folder: its files, their reader and their expected content.
 
-    ``items`` and ``checksum`` are None where no copy was at hand to take them from.
+    ``items`` and ``checksum`` are None where they are not known.
     """
 
     files: tuple[str, ...]
@@ -38,7 +39,7 @@ class Form:
     checksum: str | None = None
 
     def mismatch(self, data: Interactions, *paths: Path) -> str:
-        """In what the files, which hold this data, differ from the published set; empty if in nothing."""
+        """How the data in these files differs from the published set; empty if it does not."""
         for what, found, wanted in (
             ("users", data.n_users, self.users),
             ("items", data.n_items, self.items),
@@ -53,7 +54,7 @@ class Form:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set known by name. The first of its forms is the one that is fetched, where it can be."""
+    """A data set known by name. ``sources`` provide the first of its forms."""
 
     name: str
     about: str
@@ -62,18 +63,17 @@ class NamedSet:
     by_hand: str = ""
 
     def find(self, folder: Path) -> Form | None:
-        """The form in which the set lies in a data folder."""
-        for form in self.forms:
-            if all((folder / file).is_file() for file in form.files):
-                return form
-        return None
+        """The form of the set that a data folder contains, if any."""
+        return next((form for form in self.forms if all((folder / file).is_file() for file in form.files)), None)
 
     def open(self, form: Form, folder: Path) -> Interactions:
-        """Read and check the set; a damaged or altered copy is refused, saying how to get a good one."""
+        """Read and check the set; a damaged or altered copy is an error."""
         paths = [folder / file for file in form.files]
         shown = " and ".join(map(str, paths))
         try:
-            data = form.read(*paths)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DataWarning)  # a named set counts every row
+                data = form.read(*paths)
         except DataError as error:
             raise DataError(f"{shown} is damaged. {error.problem}", self.remedy(folder)) from None
         if reason := form.mismatch(data, *paths):
@@ -81,45 +81,30 @@ class NamedSet:
         return data
 
     def remedy(self, folder: Path) -> str:
-        """What to do about a copy that is missing or wrong."""
-        own = "To use a file of your own, give its path instead of the name."
+        """How to get a valid copy if it is missing or wrong."""
+        own_file = "To use a file of your own, give its path instead of the name."
         if not self.sources:
-            return f"{self.by_hand.format(folder=folder)} {own}"
-        place = "" if folder == data_folder() else f" --folder {folder}"
-        return f"Fetch it again with: fedforget data fetch {self.name} --force{place}\n{own}"
+            return f"{self.by_hand.format(folder=folder)} {own_file}"
+        option = "" if folder == data_folder() else f" --folder {folder}"
+        return f"Download it again with: fedforget data fetch {self.name} --force{option}\n{own_file}"
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """Where named sets are kept: the folder given, else that in FEDFORGET_DATA, else the user's cache."""
+    """The folder of named sets: the one given, else that in FEDFORGET_DATA, else the user's cache."""
     chosen = folder or os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_dir("fedforget", False)
     return Path(chosen).expanduser()
 
 
-def named_set(name: str) -> NamedSet:
-    """The named set of this name."""
-    if name not in CATALOGUE:
-        raise unknown_choice("data set", name, list(CATALOGUE))
-    return CATALOGUE[name]
-
-
 def checksum(*paths: Path) -> str:
-    """The SHA-256 of all rows of some text files, sorted; the header of a RecBole file is not a row."""
+    """The SHA-256 of the sorted rows of text files, without the header of a RecBole file."""
     rows = sorted(row for path in paths for row in lines_of(path) if ":token" not in row)
     return hashlib.sha256("".join(f"{row}\n" for row in rows).encode()).hexdigest()
 
 
-def _tabs(path: Path) -> Interactions:
-    return Interactions.from_csv(path, user=0, item=1, separator="\t")
-
-
-def _colons(path: Path) -> Interactions:
-    return Interactions.from_csv(path, user=0, item=1, separator="::")
-
-
-def _steam_lines(train: Path, test: Path) -> Interactions:
-    """Steam as research hands it round: 5,134 item numbers, of which 42 have lost all their users."""
-    return Interactions.from_lines(train, test, n_items=5_134)
-
+_tabs = partial(Interactions.from_csv, user=0, item=1, separator="\t")
+_colons = partial(Interactions.from_csv, user=0, item=1, separator="::")
+# The version used in research has 5,134 item numbers, 42 of them without any user.
+_steam_lines = partial(Interactions.from_lines, n_items=5_134)
 
 _ML_100K = (943, 1_682, 100_000, "3c61dc9b90a365d2ac50bdee9df8024ddf0eea4b1a15678d9934a77e75fe0ede")
 _STEAM = (3_753, 5_134, 114_713, "0e1ef1cbef1dac3d5094c33f82d8fb219f39314c28a720af47a3775b645f6c61")
@@ -159,7 +144,7 @@ CATALOGUE = {
             ),
             by_hand=(
                 "Download steam-200k.csv from https://www.kaggle.com/datasets/tamber/steam-video-games "
-                "(it asks for a Kaggle login) and put it at {folder}/steam-200k/steam-200k.csv."
+                "(it requires a Kaggle login) and copy it to {folder}/steam-200k/steam-200k.csv."
             ),
         ),
     )

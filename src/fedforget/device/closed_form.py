@@ -1,4 +1,4 @@
-"""Trainers of a model whose user vector has a closed form: one computation a client, no epochs."""
+"""Trainers of a model whose user vector has a closed form: one computation per client, no epochs."""
 
 from __future__ import annotations
 
@@ -13,45 +13,32 @@ from fedforget.runtime.workers import Places, Workers
 
 
 class CompiledClosedForm:
-    """Fits the clients of a plan in compiled code, as many at once as there are workers."""
+    """Fits the clients of a plan in compiled code, as many at once as there are workers. ``epochs`` is not used."""
 
     def __init__(self, model: IALS, workers: Workers) -> None:
         self.model = model
         self.workers = workers
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """The contributions of the clients of a plan; ``epochs`` does not matter."""
-        out = Trained.empty(plan, self.model, private)
+        trained = Trained.empty(plan, self.model, private)
         items = np.ascontiguousarray(public.items)
         gram, reg = items.T @ items, self.model.user_reg(len(items))
+        out = trained.rows, trained.dense, trained.losses
 
         def run(order: Places, counter: Places) -> None:
-            als.contributions(
-                order,
-                counter,
-                plan.item_ptr,
-                plan.items,
-                items,
-                gram,
-                self.model.alpha,
-                reg,
-                out.rows,
-                out.dense,
-                out.losses,
-            )
+            als.contributions(order, counter, plan.item_ptr, plan.items, items, gram, self.model.alpha, reg, *out)
 
         self.workers.run(run, costs=np.diff(plan.item_ptr) + self.model.dim)
-        return out
+        return trained
 
 
 class PlainClosedForm:
-    """The oracle: one client at a time in ordinary PyTorch."""
+    """One client at a time in ordinary PyTorch, which tests compare the compiled code with."""
 
     def __init__(self, model: IALS) -> None:
         self.model = model
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """The contributions of the clients of a plan; ``epochs`` does not matter."""
         from fedforget.runtime.tensors import torch
 
         out = Trained.empty(plan, self.model, private)

@@ -23,51 +23,22 @@ class CompiledTrainer:
 
     @staticmethod
     def supports(model: Recommender) -> bool:
-        """Whether there is a kernel for exactly this model (a subclass may score differently) and its loss."""
+        """Whether there is a kernel for this model and its loss. Subclasses may score differently and have none."""
         return type(model) in (MF, LightGCN) or (type(model) is NCF and model.loss == "bce")
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """Train the clients of a plan."""
-        out = Trained.empty(plan, self.model, private)
+        trained = Trained.empty(plan, self.model, private)
         lr, batch = self.training.lr, self.training.batch
-        data = (plan.item_ptr, plan.items, plan.positives, plan.sample_ptr, plan.left)
+        data = plan.item_ptr, plan.items, plan.positives, plan.sample_ptr, plan.left, plan.right, plan.batch_keys
+        out = trained.rows, trained.dense, trained.private, trained.losses
 
         def run(order: Places, counter: Places) -> None:
             if isinstance(self.model, NCF):
-                mlp.train_clients(
-                    order,
-                    counter,
-                    *data,
-                    plan.batch_keys,
-                    public.items,
-                    public.dense,
-                    private,
-                    self.model.hidden,
-                    epochs,
-                    batch,
-                    lr,
-                    out.rows,
-                    out.dense,
-                    out.private,
-                    out.losses,
-                )
+                parameters = public.items, public.dense, private
+                mlp.train_clients(order, counter, data, *parameters, self.model.hidden, epochs, batch, lr, out)
             else:
-                dot.train_clients(
-                    order,
-                    counter,
-                    *data,
-                    plan.right,
-                    plan.batch_keys,
-                    public.items,
-                    private,
-                    isinstance(self.model, LightGCN),
-                    epochs,
-                    batch,
-                    lr,
-                    out.rows,
-                    out.private,
-                    out.losses,
-                )
+                propagate = isinstance(self.model, LightGCN)
+                dot.train_clients(order, counter, data, public.items, private, propagate, epochs, batch, lr, out)
 
         self.workers.run(run, costs=steps(plan, epochs, batch) * (np.diff(plan.item_ptr) + public.dense.size + 1))
-        return out
+        return trained

@@ -1,4 +1,4 @@
-"""Compute: where local training runs, which never decides what comes out."""
+"""Compute: where local training runs. Does not affect results."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ from fedforget.runtime.workers import Workers
 
 @dataclass(frozen=True)
 class Compute:
-    """Where local training runs: which trainer, on which torch device, on how many workers. Never a result's cause."""
+    """Where local training runs: the trainer, the torch device and the number of workers. Does not affect results."""
 
     trainer: str = "auto"
     device: str = "cpu"
     workers: int | None = None
 
     def check(self, model: Recommender) -> None:
-        """Refuse what cannot be, before anything is written."""
+        """Refuse settings that do not work with a model."""
         self.build(model, LocalTraining(), Workers(self.workers))
 
     def build(self, model: Recommender, training: LocalTraining, workers: Workers) -> Trainer:
-        """The trainer for a model: its compiled kernel where there is one, else stacked tensors."""
+        """The trainer for a model. ``auto`` is the compiled kernel if there is one, else stacked tensors."""
         if self.trainer not in TRAINERS:
             raise unknown_choice("trainer", self.trainer, TRAINERS)
         _check_device(self.device)
         if isinstance(model, IALS):
-            return self._closed_form(model, workers)
+            if self.trainer == "stacked" or self.device != "cpu":
+                raise ConfigError(
+                    f"{model.name} cannot use trainer {self.trainer!r} on {self.device!r}.",
+                    "It has one short computation per round: use trainer 'auto' on 'cpu'.",
+                )
+            return PlainClosedForm(model) if self.trainer == "plain" else CompiledClosedForm(model, workers)
         if self.trainer == "plain":
             from fedforget.device.plain_trainer import PlainTrainer
 
@@ -47,21 +52,13 @@ class Compute:
 
         return StackedTrainer(model, training, workers, self.device)
 
-    def _closed_form(self, model: IALS, workers: Workers) -> Trainer:
-        if self.trainer == "stacked" or self.device != "cpu":
-            raise ConfigError(
-                f"{model.name} cannot use trainer {self.trainer!r} on {self.device!r}.",
-                "It has one short computation a round: use trainer 'auto' on 'cpu'.",
-            )
-        return PlainClosedForm(model) if self.trainer == "plain" else CompiledClosedForm(model, workers)
-
 
 def _check_device(name: str) -> None:
-    if name != "cpu" and not name.startswith("cuda"):
-        raise unknown_choice("device", name, ["cpu", "cuda"])
     if name == "cpu":
         return
+    if not name.startswith("cuda"):
+        raise unknown_choice("device", name, ["cpu", "cuda"])
     from fedforget.runtime.tensors import torch
 
     if not torch.cuda.is_available():
-        raise ConfigError(f"Device {name!r} is not there: torch sees no CUDA device.", "Use device 'cpu'.")
+        raise ConfigError(f"Device {name!r} is not available: torch finds no CUDA device.", "Use device 'cpu'.")

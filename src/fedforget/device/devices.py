@@ -40,19 +40,20 @@ Reasons = dict[tuple[int, UserId], str]
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Users and the round that each is asked for, in the order of rounds, with the private parameters to start from.
+    """Users, the round that each is asked for, in ascending order, and the private parameters to start from.
 
     A user who is asked for several rounds appears several times. ``places`` are the positions among all users.
     """
 
     users: list[UserId]
+    keys: NDArray[np.uint64]
     rounds: NDArray[np.int64]
     places: NDArray[np.int64]
     private: Array
 
     def only(self, keep: NDArray[np.bool_]) -> _Cohort:
-        users = [user for user, kept in zip(self.users, keep, strict=True) if kept]
-        return _Cohort(users, self.rounds[keep], self.places[keep], self.private[keep])
+        users = list(itertools.compress(self.users, keep))
+        return _Cohort(users, self.keys[keep], self.rounds[keep], self.places[keep], self.private[keep])
 
     def named(self, found: Mapping[int, str]) -> Reasons:
         """Reasons by round and user, from reasons by position in this cohort."""
@@ -61,13 +62,25 @@ class _Cohort:
 
 @dataclass(frozen=True)
 class _LoggedRounds:
-    """What the logs of a cohort hold about past rounds."""
+    """The logged past rounds of a cohort, and why users have none."""
 
     cohort: _Cohort
     entries: Entries
     logged: Logged
     plan: Plan
     missing: Reasons
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The local training of a cohort, and whose training did not diverge."""
+
+    cohort: _Cohort
+    plan: Plan
+    trained: Trained
+    sound: NDArray[np.bool_]
+    epochs: int
+    seconds: float
 
 
 class Devices:
@@ -101,7 +114,7 @@ class Devices:
         self.pending: Pending | None = None
 
     def branch(self, log: DeviceLog, until: int, without: Sequence[UserId]) -> Devices:
-        """The devices of all but some users on a new trajectory, whose ``log`` branches off this one after a round."""
+        """The devices of all other users on a new trajectory; ``log`` is a branch of this log after a round."""
         remaining = self.interactions.without(without)
         devices = Devices(remaining, self.config, log, self.compute, previous=self.log)
         devices.restore(until)
@@ -128,62 +141,37 @@ class Devices:
         return private
 
     def train(self, asked: Asked, public: GlobalParameters, task: Train) -> dict[int, CohortResult]:
-        """Train from ``public``, log the round and keep the private parameters; the updates to send.
+        """Train from ``public``, log the round and keep the private parameters; returns the updates to send.
 
         A user whose training diverged keeps its private parameters and is reported with the reason. Asking again for a
         round starts from the same state as before.
         """
         cohort = self._refitted(public, self._cohort(asked))
-        plan = self._plan(public, cohort)
-        trained, seconds = self._train(plan, public, cohort, task.epochs)
-        sound = self._finish(trained, cohort)
-        self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)
-        return self._results(asked, cohort, plan, trained, sound, {}, seconds, task.epochs)
+        training = self._train(cohort, self._plan(public, cohort), public, task.epochs)
+        self._record(training)
+        return self._results(asked, training, {})
 
     def replay(self, asked: Asked, public: GlobalParameters, task: Replay) -> dict[int, CohortResult]:
         """Replay past rounds on the new trajectory, all from ``public``.
 
-        A user of several rounds starts each from the same private parameters; its private updates add up.
+        A user of several rounds starts each from the same private parameters; its private updates are added up.
         """
         past = self._read_log(self._cohort(asked), public.items.shape[0], private=False)
         cohort = self._refitted(public, past.cohort)
         plan = past.plan if task.items == "logged" else self._plan(public, cohort)
-        trained, seconds = self._train(plan, public, cohort, task.epochs)
-        _scale_private(trained, cohort, task.private_scale)
-        sound = self._finish(trained, cohort)
+        training = self._train(cohort, plan, public, task.epochs, task.private_scale)
         if task.parts != "none":
-            self._record_calibrated(past, cohort, plan, trained, sound, task.parts, public.items.shape[0])
+            self._record_calibrated(past, training, task.parts, public.items.shape[0])
         elif task.stored:
-            assert len(asked) == 1, "one round at a time waits for the server's factors"
-            self.pending = Pending(min(asked), self._keys(cohort), plan, trained, sound)
+            assert len(asked) == 1, "only one round at a time can wait for the server's factors"
+            self.pending = Pending(min(asked), cohort.keys, plan, training.trained, training.sound)
         else:
-            self.log.record(cohort.rounds, self._keys(cohort), plan, trained, sound=sound)
-        results = self._results(asked, cohort, plan, trained, sound, past.missing, seconds, task.epochs)
+            self._record(training)
+        results = self._results(asked, training, past.missing)
         if not task.stored:
             return results
         stored = self._stored(past)
         return {round_: replace(result, stored=stored) for round_, result in results.items()}
-
-    def _record_calibrated(
-        self,
-        past: _LoggedRounds,
-        cohort: _Cohort,
-        plan: Plan,
-        trained: Trained,
-        sound: NDArray[np.bool_],
-        parts: str,
-        n_items: int,
-    ) -> None:
-        """Give new updates their logged lengths, in place, and log them."""
-        lengths = logged_lengths(plan, past.logged, past.plan, n_items)
-        dense_lengths = past.logged.dense_lengths.copy() if parts == "all" else None
-        calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
-        if dense_lengths is None:
-            dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
-        if plan is past.plan and sound.all() and past.logged.has(lengths, dense_lengths):
-            self.log.renew(cohort.rounds, past.entries, trained.private)
-        else:
-            self.log.record(cohort.rounds, self._keys(cohort), plan, trained, lengths, dense_lengths, sound)
 
     def apply_factors(self, round_: int, factors: Factors) -> None:
         """Log the pending round, its updates scaled as the server scaled them."""
@@ -192,7 +180,7 @@ class Devices:
             self.pending = None
 
     def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> CohortResult:
-        """The logged updates of a past round; the private parameters become the logged ones."""
+        """The logged updates of a past round; the private parameters are set to the logged ones."""
         past = self._read_log(self._cohort({round_: users}), n_items, private=True)
         self.log.append(round_, past.entries, past.logged.private)
         self._private[past.cohort.places] = past.logged.private
@@ -210,7 +198,7 @@ class Devices:
         self.restore(round_)
 
     def set_private(self, round_: int) -> None:
-        """Store the exact private parameters after a round in the log, also where they came from its entries."""
+        """Store the private parameters after a round as exact ones, for users whose log has only entries."""
         keys = self.interactions.user_keys
         initial = self.model.init_private(keys, self.config.seed)
         unknown = ~np.isin(keys, self.log.store.private_state(round_).keys) & (self._private != initial).any(axis=1)
@@ -218,23 +206,14 @@ class Devices:
             self.log.set_private(round_, keys[unknown], self._private[unknown])
 
     def _cohort(self, asked: Asked) -> _Cohort:
-        first, last = min(asked), max(asked)
-        if self._logged >= first:
-            self.roll_back(first - 1)
-        self._logged = last
+        if self._logged >= min(asked):
+            self.roll_back(min(asked) - 1)
+        self._logged = max(asked)
         rounds = sorted(asked)
         users = [user for round_ in rounds for user in asked[round_]]
         places = np.array([self._place[user] for user in users], np.int64)
         of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
-        return _Cohort(users, of_each, places, self._private[places])
-
-    def _keys(self, cohort: _Cohort) -> NDArray[np.uint64]:
-        return self.interactions.user_keys[cohort.places]
-
-    def _train(self, plan: Plan, public: GlobalParameters, cohort: _Cohort, epochs: int) -> tuple[Trained, float]:
-        started = time.perf_counter()
-        trained = self._trainer(plan, public, cohort.private, epochs)
-        return trained, time.perf_counter() - started
+        return _Cohort(users, self.interactions.user_keys[places], of_each, places, self._private[places])
 
     def _refitted(self, public: GlobalParameters, cohort: _Cohort) -> _Cohort:
         """The cohort with user vectors fitted to the item table, if devices train so (``LocalTraining.refit``)."""
@@ -242,7 +221,7 @@ class Devices:
             return cohort
         items = np.ascontiguousarray(public.items)
         gram = items.T @ items
-        places, whose = np.unique(cohort.places, return_inverse=True)
+        places, user_of_row = np.unique(cohort.places, return_inverse=True)
         ptr, own = self.interactions.rows(places)
         users = np.empty((places.size, self.model.dim), np.float32)
 
@@ -251,46 +230,61 @@ class Devices:
 
         self.workers.run(run, costs=np.diff(ptr) + self.model.dim)
         private = cohort.private.copy()
-        private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)[whose]
+        private[:, : self.model.dim] = self.model.embeddings_for(users, items, ptr, own)[user_of_row]
         return replace(cohort, private=private)
 
-    def _finish(self, trained: Trained, cohort: _Cohort) -> NDArray[np.bool_]:
-        """Add up the private updates of users with several rounds, in place; whose training did not diverge."""
+    def _train(
+        self, cohort: _Cohort, plan: Plan, public: GlobalParameters, epochs: int, private_scale: float = 1.0
+    ) -> _Training:
+        """Train the clients of a plan; private updates are scaled and added up over each user's rounds."""
+        started = time.perf_counter()
+        trained = self._trainer(plan, public, cohort.private, epochs)
+        seconds = time.perf_counter() - started
+        if private_scale != 1:
+            trained.private[:] = cohort.private + np.float32(private_scale) * (trained.private - cohort.private)
         sound = np.asarray(np.isfinite(trained.private).all(axis=1))
         if not self.training.refit:
             _add_up(trained, cohort, sound)
-        return sound
+        return _Training(cohort, plan, trained, sound, epochs, seconds)
 
-    def _results(
-        self,
-        asked: Asked,
-        cohort: _Cohort,
-        plan: Plan,
-        trained: Trained,
-        sound: NDArray[np.bool_],
-        missing: Reasons,
-        seconds: float,
-        epochs: int,
-    ) -> dict[int, CohortResult]:
-        """Keep the private parameters; the updates to send, by round."""
+    def _record(self, training: _Training, lengths: Array | None = None, dense_lengths: Array | None = None) -> None:
+        cohort, plan, trained = training.cohort, training.plan, training.trained
+        self.log.record(cohort.rounds, cohort.keys, plan, trained, lengths, dense_lengths, training.sound)
+
+    def _record_calibrated(self, past: _LoggedRounds, training: _Training, parts: str, n_items: int) -> None:
+        """Give new updates their logged lengths, in place, and log them."""
+        plan, trained = training.plan, training.trained
+        lengths = logged_lengths(plan, past.logged, past.plan, n_items)
+        dense_lengths = past.logged.dense_lengths.copy() if parts == "all" else None
+        calibrate(plan, trained, lengths, dense_lengths, self.model.update_layout, self.workers)
+        if dense_lengths is None:
+            dense_lengths = tensor_lengths(trained.dense, self.model.update_layout)
+        if plan is past.plan and training.sound.all() and past.logged.has(lengths, dense_lengths):
+            self.log.renew(training.cohort.rounds, past.entries, trained.private)
+        else:
+            self._record(training, lengths, dense_lengths)
+
+    def _results(self, asked: Asked, training: _Training, missing: Reasons) -> dict[int, CohortResult]:
+        """Keep the private parameters; returns the updates to send, by round."""
+        cohort, plan, trained, sound = training.cohort, training.plan, training.trained, training.sound
         self._private[cohort.places[sound]] = trained.private[sound]
         updates = Updates(
             cohort.users, plan.item_ptr, plan.items, trained.rows, trained.dense, plan.positives, trained.losses
         )
         failed = {**missing, **cohort.named(dict.fromkeys(np.flatnonzero(~sound).tolist(), reasons.DIVERGED))}
-        each = seconds / max(len(cohort.users), 1)
+        seconds_each = training.seconds / max(len(cohort.users), 1)
         results = {}
         for round_ in sorted(asked):
             start, stop = np.searchsorted(cohort.rounds, [round_, round_ + 1]).tolist()
-            own = updates.between(start, stop).only(sound[start:stop])
+            of_round = updates.between(start, stop).only(sound[start:stop])
             failures = {user: reason for (number, user), reason in failed.items() if number == round_}
-            results[round_] = CohortResult(own, failures, None, each * len(own), epochs)
+            results[round_] = CohortResult(of_round, failures, None, seconds_each * len(of_round), training.epochs)
         return results
 
     def _read_log(self, cohort: _Cohort, n_items: int, *, private: bool) -> _LoggedRounds:
-        """Read the previous trajectory's log of past rounds; reports users without a valid entry."""
-        assert self.previous is not None, "only devices on a new trajectory have a past to replay"
-        entries, logged, absent = self.previous.read(cohort.rounds, self._keys(cohort), private=private)
+        """Read past rounds from the previous trajectory's log; users without a valid entry are left out."""
+        assert self.previous is not None, "only devices on a new trajectory can replay"
+        entries, logged, absent = self.previous.read(cohort.rounds, cohort.keys, private=private)
         missing = cohort.named(absent)
         if missing:
             cohort = cohort.only(~np.isin(np.arange(len(cohort.users)), list(absent)))
@@ -302,7 +296,7 @@ class Devices:
             n_items=n_items,
             own_ptr=own_ptr,
             own_items=own_items,
-            user_keys=self._keys(cohort),
+            user_keys=cohort.keys,
             rounds=cohort.rounds,
             bit_ptr=logged.bit_ptr,
             draw_bits=logged.draw_bits,
@@ -311,27 +305,19 @@ class Devices:
         if sound.all():
             return _LoggedRounds(cohort, entries, logged, plan, missing)
         why = np.where(same, reasons.ENTRY_DAMAGED, reasons.DATA_CHANGED).tolist()
-        found = cohort.named({int(place): why[place] for place in np.flatnonzero(~sound)})
+        found = cohort.named({place: why[place] for place in np.flatnonzero(~sound).tolist()})
         rest = self._read_log(cohort.only(sound), n_items, private=private)
-        return _LoggedRounds(rest.cohort, rest.entries, rest.logged, rest.plan, {**missing, **found, **rest.missing})
+        return replace(rest, missing={**missing, **found, **rest.missing})
 
     def _stored(self, past: _LoggedRounds) -> Updates:
         """The logged updates of a cohort."""
         logged, plan = past.logged, past.plan
         assert logged.rows is not None
         assert logged.dense is not None
-        counts = np.diff(offsets(logged.kept)[logged.row_ptr])
-        ptr = offsets(counts)
+        ptr = offsets(logged.kept)[logged.row_ptr]
+        items, rows = plan.items[logged.kept], logged.rows[logged.kept]
         losses = np.full(len(past.cohort.users), np.nan, np.float32)
-        return Updates(
-            past.cohort.users,
-            ptr,
-            plan.items[logged.kept],
-            logged.rows[logged.kept],
-            logged.dense,
-            plan.positives,
-            losses,
-        )
+        return Updates(past.cohort.users, ptr, items, rows, logged.dense, plan.positives, losses)
 
     def _plan(self, public: GlobalParameters, cohort: _Cohort) -> Plan:
         own_ptr, own_items = self.interactions.rows(cohort.places)
@@ -342,24 +328,18 @@ class Devices:
             users=cohort.private,
             own_ptr=own_ptr,
             own_items=own_items,
-            user_keys=self._keys(cohort),
+            user_keys=cohort.keys,
             rounds=cohort.rounds,
         )
 
     def _drawing(self) -> dict[str, Any]:
-        """What all plans of these devices are drawn with."""
+        """The arguments that all plans of these devices share."""
         return {
             "negatives": self.model.negatives,
             "pairwise": self.model.loss == "bpr",
             "seed": self.config.seed,
             "workers": self.workers,
         }
-
-
-def _scale_private(trained: Trained, cohort: _Cohort, factor: float) -> None:
-    """Multiply the private updates by a factor, in place."""
-    if factor != 1:
-        trained.private[:] = cohort.private + np.float32(factor) * (trained.private - cohort.private)
 
 
 def _add_up(trained: Trained, cohort: _Cohort, sound: NDArray[np.bool_]) -> None:

@@ -1,13 +1,13 @@
-"""Host: the users of one device on a network, and the tasks that a federation may ask of them.
+"""Host: the users of one device on a network, and the tasks that a federation can ask of them.
 
 Orders may arrive late, twice or not at all. A device continues from the last round that counted (``Order.since``) and
-undoes everything after it: asking again gives the same result, and a lost response leaves nothing behind.
+undoes everything after it. So asking again gives the same result, and a lost response has no effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
 from fedforget.device.local_evaluation import evaluate_locally, no_users
-from fedforget.device.log.contract import LogStore
 from fedforget.device.log.device_log import DeviceLog, open_log
 from fedforget.device.log.entries import Entries
 from fedforget.device.log.sqlite import SqliteStore
@@ -52,8 +51,8 @@ class Host:
         """Carry out a task for the users of an order; the result of each round."""
         with self._files(order.federation) as files:
             members, refused = self._load(files, order)
-            there = {member.user for member in members}
-            asked = {round_: [user for user in users if user in there] for round_, users in order.asked.items()}
+            loaded = {member.user for member in members}
+            asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
             results = {round_: CohortResult(Updates.none()) for round_ in asked}
             if members:
                 devices = self._devices(members, order)
@@ -62,13 +61,13 @@ class Host:
                     public = None if received is None else members[0].terms.parameters(received)
                     results = devices.run(task, asked, public)
                 except RefusedError as error:
-                    refused |= dict.fromkeys(there, error.reason)
+                    refused |= dict.fromkeys(loaded, error.reason)
                 if devices.pending is not None:
                     _keep(devices.pending, devices.log, members, order)
-            return {
-                round_: replace(results[round_], failures={**_those(refused, users), **results[round_].failures})
-                for round_, users in order.asked.items()
-            }
+            for round_, users in order.asked.items():
+                failures = {user: refused[user] for user in users if user in refused}
+                results[round_] = replace(results[round_], failures={**failures, **results[round_].failures})
+            return results
 
     def evaluate(self, order: Order, received: Parameters) -> tuple[int, dict[str, float]]:
         """The number of users with test items, and their mean metrics with the model received."""
@@ -81,37 +80,32 @@ class Host:
             return evaluate_locally(devices, _interactions(members, TEST), public)
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
-        """Remove everything about the user with this pseudonym; whether nothing is left here.
+        """Remove everything about the user with this pseudonym; whether nothing of it is left.
 
-        A file that cannot be read may be this user's: then the answer is False.
+        The answer is False if a file cannot be read, since it may be this user's.
         """
         if not (self.folder / _safe(federation)).is_dir():
             return True
         with self._files(federation) as files:
             sweep(files.folder)
-            readable = True
-            for key in files.users():
-                try:
-                    user = user_of(files, key)
-                except DamagedError:
-                    readable = False
-                    continue
-                if user is not None and pseudonym(user, salt) == name:
+            users, all_readable = _users(files)
+            for user in users:
+                if pseudonym(user, salt) == name:
                     Member(files, user).wipe()
-        return readable
+        return all_readable
 
     def remove(self, federation: str, name: str) -> bool:
         """Remove everything about a user, named by its id as text; whether there was anything."""
         if not (self.folder / _safe(federation)).is_dir():
             return False
         with self._files(federation) as files:
-            members = [member for member in _readable(files) if str(member.user) == name]
-            for member in members:
-                member.wipe()
-        return bool(members)
+            users = [user for user in _users(files)[0] if str(user) == name]
+            for user in users:
+                Member(files, user).wipe()
+        return bool(users)
 
     def _load(self, files: UserFiles, order: Order) -> tuple[list[Member], dict[UserId, str]]:
-        """Bring the users of an order to the state it names; users for whom that fails are reported with the reason."""
+        """Bring the users of an order to its state; users for whom that fails are returned with the reason."""
         members: list[Member] = []
         refused: dict[UserId, str] = {}
         for user, since, served in zip(order.users, order.since, order.served, strict=True):
@@ -135,52 +129,37 @@ class Host:
         return members, refused
 
     def _bring(self, member: Member, order: Order, since: int, served: int) -> None:
-        """Put one user on the order's trajectory, after the last of its rounds that counted.
+        """Bring one user to the order's trajectory, after its last round that counted.
 
-        The trajectory in service comes first: a new one must not branch off rounds that did not count.
+        The trajectory in service comes first, since a new one must not contain rounds that did not count.
         """
         names = [name for name, _ in order.lineage]
         in_service = order.lineage[: names.index(order.in_service) + 1]
         for lineage, counted in dict.fromkeys(((in_service, served), (order.lineage, since))):
+            trajectory = lineage[-1][0]
             until = member.follow(lineage, counted)
             if until is not None:
-                self._set_private(member, lineage[-1][0], until)
-                member.followed(lineage[-1][0])
-            self._go_back(member, order, lineage[-1][0], counted)
+                devices = self._build([member], trajectory)
+                devices.restore(until)
+                devices.set_private(until)
+                member.followed(trajectory)
+            _roll_back(member, order, trajectory, counted)
         member.drop_all_but([order.in_service, order.trajectory])
 
-    def _go_back(self, member: Member, order: Order, trajectory: str, counted: int) -> None:
-        """Undo everything after the last round that counted, and log that round if it waits for factors."""
-        store = member.store(trajectory)
-        _open_log(member.terms, store).roll_back(counted)
-        pending, factors = member.take_pending(trajectory, counted), order.factors.get((trajectory, counted))
-        if pending is not None and factors is not None:
-            member.terms.check_factors(factors)
-            pending.apply_factors(factors, _open_log(member.terms, store), member.terms.model.update_layout)
-            member.drop_pending(trajectory)
-
-    def _set_private(self, member: Member, trajectory: str, until: int) -> None:
-        """Store the exact private parameters at the start of a new trajectory."""
-        log = _open_log(member.terms, member.store(trajectory))
-        devices = _build([member], log, None, self.compute)
-        devices.restore(until)
-        devices.set_private(until)
-
     def _devices(self, members: list[Member], order: Order) -> Devices:
-        terms, files = members[0].terms, members[0].files
-        keys = [member.key for member in members]
-
-        def log(trajectory: str) -> DeviceLog:
-            return _open_log(terms, SqliteStore(files.folder, terms.federation, trajectory, keys, files))
-
-        previous = log(order.in_service) if order.in_service != order.trajectory else None
-        devices = _build(members, log(order.trajectory), previous, self.compute)
+        previous = order.in_service if order.in_service != order.trajectory else None
+        devices = self._build(members, order.trajectory, previous)
         devices.restore(order.round - 1)
         return devices
 
+    def _build(self, members: list[Member], trajectory: str, previous: str | None = None) -> Devices:
+        old_log = None if previous is None else _log(members, previous)
+        interactions = _interactions(members, TRAIN)
+        return Devices(interactions, members[0].terms, _log(members, trajectory), self.compute, old_log)
+
     @contextmanager
     def _files(self, federation: str) -> Iterator[UserFiles]:
-        """The files of one federation, locked against other messages that are being handled."""
+        """The files of one federation, locked while one message is handled."""
         folder = make_folder(self.folder / _safe(federation))
         files = UserFiles(folder, federation)
         with only_writer(folder, wait=True):
@@ -191,7 +170,7 @@ class Host:
 
 
 def _check(task: Task, devices: Devices, terms: Terms, asked: Asked) -> None:
-    """Refuse a task that goes beyond the terms or that the log cannot serve."""
+    """Refuse a task that the terms do not allow or that the log does not support."""
     terms.check_task(task)
     stored = isinstance(task, Recall) or (isinstance(task, Replay) and task.stored)
     if stored and len(asked) > 1:
@@ -202,18 +181,28 @@ def _check(task: Task, devices: Devices, terms: Terms, asked: Asked) -> None:
         raise RefusedError(reasons.NO_WHOLE_UPDATES)
 
 
-def _open_log(terms: Terms, store: LogStore) -> DeviceLog:
-    return open_log(terms, terms.federation, store)
+def _roll_back(member: Member, order: Order, trajectory: str, counted: int) -> None:
+    """Undo everything after the last round that counted, and log that round if it waits for factors."""
+    log = _log([member], trajectory)
+    log.roll_back(counted)
+    pending, factors = member.pending(trajectory, counted), order.factors.get((trajectory, counted))
+    if pending is not None and factors is not None:
+        member.terms.check_factors(factors)
+        pending.apply_factors(factors, log, member.terms.model.update_layout)
+        member.drop_pending(trajectory)
 
 
-def _build(members: list[Member], log: DeviceLog, previous: DeviceLog | None, compute: Compute) -> Devices:
-    return Devices(_interactions(members, TRAIN), members[0].terms, log, compute, previous)
+def _log(members: list[Member], trajectory: str) -> DeviceLog:
+    """The members' update log on a trajectory."""
+    terms, files = members[0].terms, members[0].files
+    keys = [member.key for member in members]
+    return open_log(terms, terms.federation, SqliteStore(files.folder, terms.federation, trajectory, keys, files))
 
 
 def _interactions(members: list[Member], part: str) -> Interactions:
-    """The members' items, as positions in the catalogue."""
+    """The members' training or test items, as positions in the catalogue."""
     items = [member.items(part) for member in members]
-    indptr = offsets([own.size for own in items])
+    indptr = offsets([of_member.size for of_member in items])
     users = np.empty(len(members), object)
     users[:] = [member.user for member in members]
     if all(isinstance(member.user, int) for member in members):
@@ -224,28 +213,27 @@ def _interactions(members: list[Member], part: str) -> Interactions:
 def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:
     """Store a replayed round until the server sends its factors; until then its log entry is empty."""
     sound = np.flatnonzero(pending.sound)
-    places = {int(key): place for place, key in enumerate(pending.keys.tolist())}
-    log.store.append(order.round, Entries.of(pending.keys[sound], [b""] * sound.size), pending.trained.private[sound])
+    keys = pending.keys[sound]
+    log.store.append(order.round, Entries.of(keys, [b""] * sound.size), pending.trained.private[sound])
+    places = dict(zip(keys.tolist(), sound.tolist(), strict=True))
     for member in members:
-        place = places.get(member.key)
-        if place is not None and pending.sound[place]:
-            member.keep_pending(order.trajectory, order.round, pending.to_bytes(place))
+        if member.key in places:
+            member.keep_pending(order.trajectory, order.round, pending.to_bytes(places[member.key]))
 
 
-def _those(reasons: Mapping[UserId, str], users: Sequence[UserId]) -> dict[UserId, str]:
-    return {user: reasons[user] for user in users if user in reasons}
-
-
-def _readable(files: UserFiles) -> Iterator[Member]:
+def _users(files: UserFiles) -> tuple[list[UserId], bool]:
+    """The users whose files can be read, and whether all files can be read."""
+    users, all_readable = [], True
     for key in files.users():
-        with suppress(DamagedError):
-            user = user_of(files, key)
-            if user is not None:
-                yield Member(files, user)
+        try:
+            users.append(user_of(files, key))
+        except DamagedError:
+            all_readable = False
+    return [user for user in users if user is not None], all_readable
 
 
 def _safe(federation: str) -> str:
-    """A federation's id as the name of a folder; refused if it is not hexadecimal."""
+    """A federation's id, which is the name of its folder; refused if it is not hexadecimal."""
     if not federation or not set(federation) <= set("0123456789abcdef"):
         raise ConfigError(f"{federation!r} is not the id of a federation.", "Ids are hexadecimal digits.")
     return federation

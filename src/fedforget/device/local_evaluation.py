@@ -1,4 +1,4 @@
-"""Evaluation on a device: only the number of users and their mean metrics leave it."""
+"""Evaluation on a device. Only the number of users and their mean metrics are sent."""
 
 from __future__ import annotations
 

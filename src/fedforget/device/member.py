@@ -1,4 +1,4 @@
-"""Member: a user of a federation on its own device, and the one file that holds everything about it."""
+"""Member: a user of a federation on its device, with one file that holds everything about the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
 from fedforget.device.log.sqlite import SqliteStore
-from fedforget.device.log.user_files import DamagedError, UserFiles
+from fedforget.device.log.user_files import DamagedError, Statement, UserFiles
 from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError
 from fedforget.protocol import reasons
@@ -23,7 +23,8 @@ from fedforget.protocol.terms import RefusedError, Terms
 from fedforget.runtime.randomness import UserId, user_key
 
 TRAIN, TEST = "train", "test"
-#: The ending of files of removed users until they are deleted.
+SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+#: The suffix of removed users' files until they are deleted.
 GONE = ".gone"
 
 
@@ -46,24 +47,24 @@ class Member:
         if files.query(key, "SELECT 1 FROM interaction"):
             raise ConfigError(
                 f"User {user!r} is enrolled on this device already.",
-                f"Its file is {files.path(key)}; delete it to begin anew.",
+                f"Its file is {files.path(key)}; delete it to enrol again.",
             )
         meta = {"user": json.dumps(user), "terms": terms.to_json(), "order": "0"}
-        lines = [(item, part) for part, wanted in items.items() for item in wanted.tolist()]
+        lines = [(item, part) for part, of_part in items.items() for item in of_part.tolist()]
         files.change(
             key,
-            [("INSERT OR REPLACE INTO meta VALUES (?, ?)", pair) for pair in meta.items()]
+            [(SET_META, pair) for pair in meta.items()]
             + [("INSERT INTO interaction VALUES (?, ?)", line) for line in lines],
         )
         return cls(files, user)
 
     @cached_property
     def terms(self) -> Terms:
-        """The terms that the user joined with."""
+        """The terms that the user agreed to when joining."""
         return Terms.from_dict(json.loads(self._meta("terms")))
 
     def check(self) -> None:
-        """Check the whole file for damage."""
+        """Raise an error if the file is damaged."""
         found = self.files.query(self.key, "PRAGMA quick_check")
         if found != [("ok",)]:
             raise DamagedError(self.files.path(self.key), found[0][0])
@@ -84,16 +85,16 @@ class Member:
         return SqliteStore(self.files.folder, self.files.federation, trajectory, [self.key], self.files)
 
     def follow(self, lineage: Lineage, counted: int) -> int | None:
-        """Move to the last trajectory of a lineage; if it is new here, the last round that is kept, else None.
+        """Copy the log onto the last trajectory of a lineage; the last round copied, or None if it is not new.
 
-        A device that has missed trajectories in between keeps the rounds that all of them kept, and none after the last
-        round that ``counted``. A new trajectory counts once ``followed`` was called.
+        A device that has missed trajectories in between copies the rounds that all of them kept, and none after the
+        last round that ``counted``. Call ``followed`` to complete the change.
         """
         names = [name for name, _ in lineage]
-        held = [name for name in self._held() if name in names]
-        if not held:
+        stored = [name for name in self._trajectories() if name in names]
+        if not stored:
             raise RefusedError(reasons.UNKNOWN_TRAJECTORY)
-        newest = max(held, key=names.index)
+        newest = max(stored, key=names.index)
         if newest == names[-1]:
             return None
         until = min(counted, *(after for _, after in lineage[names.index(newest) + 1 :]))
@@ -102,24 +103,26 @@ class Member:
 
     def followed(self, trajectory: str) -> None:
         """Store that the user is on a new trajectory."""
-        self._set("trajectories", json.dumps([*self._held(), trajectory]))
+        self._set("trajectories", json.dumps([*self._trajectories(), trajectory]))
 
     def drop_all_but(self, trajectories: Sequence[str]) -> None:
         """Remove everything about other trajectories."""
-        gone = [name for name in self._held() if name not in trajectories]
-        if gone:
-            kept = json.dumps(list(trajectories))
-            others = "WHERE trajectory NOT IN (SELECT value FROM json_each(?))"
-            statements = [(f"DELETE FROM {table} {others}", (kept,)) for table in ("entry", "private", "pending")]
-            held = json.dumps([name for name in self._held() if name in trajectories])
-            statements.append(("INSERT OR REPLACE INTO meta VALUES ('trajectories', ?)", (held,)))
+        stored = self._trajectories()
+        kept = [name for name in stored if name in trajectories]
+        if len(kept) < len(stored):
+            others = "trajectory NOT IN (SELECT value FROM json_each(?))"
+            names = (json.dumps(list(trajectories)),)
+            statements: list[Statement] = [
+                (f"DELETE FROM {table} WHERE {others}", names) for table in ("entry", "private", "pending")
+            ]
+            statements.append((SET_META, ("trajectories", json.dumps(kept))))
             self.files.change(self.key, statements, scrubbed=True)
 
     def keep_pending(self, trajectory: str, round_: int, body: bytes) -> None:
         """Store a pending round."""
         self.files.change(self.key, [("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", (trajectory, round_, body))])
 
-    def take_pending(self, trajectory: str, round_: int) -> Pending | None:
+    def pending(self, trajectory: str, round_: int) -> Pending | None:
         """The pending round if it is this one; later ones are removed."""
         later = ("DELETE FROM pending WHERE trajectory = ? AND round > ?", (trajectory, round_))
         self.files.delete(self.key, [later])
@@ -143,48 +146,54 @@ class Member:
                 file.rename(file.with_name(f"{secrets.token_hex(8)}{GONE}"))
         sweep(path.parent)
 
-    def _held(self) -> list[str]:
-        found = self.files.query(self.key, "SELECT value FROM meta WHERE name = 'trajectories'")
-        return list(json.loads(found[0][0])) if found else [ORIGIN[0][0]]
+    def _trajectories(self) -> list[str]:
+        """The trajectories in the file."""
+        found = _meta(self.files, self.key, "trajectories")
+        return [ORIGIN[0][0]] if found is None else list(json.loads(found))
 
     def _meta(self, name: str) -> str:
-        found = self.files.query(self.key, "SELECT value FROM meta WHERE name = ?", name)
-        if not found:
+        found = _meta(self.files, self.key, name)
+        if found is None:
             raise RefusedError(reasons.NOT_ENROLLED)
-        return str(found[0][0])
+        return found
 
     def _set(self, name: str, value: str) -> None:
-        self.files.change(self.key, [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))])
+        self.files.change(self.key, [(SET_META, (name, value))])
+
+
+def _meta(files: UserFiles, key: int, name: str) -> str | None:
+    found = files.query(key, "SELECT value FROM meta WHERE name = ?", name)
+    return str(found[0][0]) if found else None
 
 
 def _check(user: UserId, terms: Terms, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
     if not train.size:
         raise ConfigError(f"User {user!r} has no items to train on.", "Give at least one.")
     both = np.concatenate([train, test])
-    if both.min() < 0 or both.max() >= terms.n_items:
+    outside = both[(both < 0) | (both >= terms.n_items)]
+    if outside.size:
         raise ConfigError(
-            f"User {user!r} has item {both.min() if both.min() < 0 else both.max()}, but the catalogue has "
-            f"{terms.n_items:,}.",
+            f"User {user!r} has item {outside[0]}, but the catalogue has {terms.n_items:,} items.",
             "Items are positions in the federation's catalogue, from 0.",
         )
-    if np.intersect1d(train, test).size:
+    repeated = np.intersect1d(train, test)
+    if repeated.size:
         raise ConfigError(
-            f"Item {np.intersect1d(train, test)[0]} of user {user!r} is in both the training and the test items.",
-            "Give it once.",
+            f"Item {repeated[0]} of user {user!r} is in both the training and the test items.", "Give it once."
         )
 
 
 def user_of(files: UserFiles, key: int) -> UserId | None:
-    """The user of a file; None if nobody is enrolled in it."""
-    found = files.query(key, "SELECT value FROM meta WHERE name = 'user'")
-    user: UserId | None = json.loads(found[0][0]) if found else None
+    """The user of a file; None if no user is enrolled in it."""
+    found = _meta(files, key, "user")
+    user: UserId | None = None if found is None else json.loads(found)
     return user
 
 
 def sweep(folder: Path) -> None:
-    """Overwrite the files of removed users with zeros and delete them, also those that a killed process left.
+    """Overwrite the files of removed users with zeros and delete them, also those left by a killed process.
 
-    On disks that write in place nothing remains in their blocks.
+    On disks that write in place, nothing of them remains.
     """
     for file in folder.glob(f"*{GONE}"):
         with file.open("r+b") as handle:

@@ -1,8 +1,8 @@
-"""How negatives are drawn, so that a device can log the draw with about one bit an item.
+"""How negatives are drawn, so that a device can log the draw with about one bit per item.
 
-A keyed stream goes through the items in random order, without repetition. Own items are skipped; for every other item
-one bit says whether it is in the candidate pool, and so is drawn. The draw ends when enough are drawn. With the bits
-the same draw can be repeated without the model that formed the pool.
+A keyed stream visits the items in random order, without repetition. Own items are skipped. For every other item one bit
+says whether it is in the candidate pool; if it is, it is drawn. The draw ends when enough items are drawn. With the
+bits the draw can be repeated without the model that formed the pool.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.device.sampling import Items, Mask, Pointers, distance_scratch, mark_pool, measure, nearest_count
+from fedforget.device.sampling import Items, Mask, distance_scratch, mark_pool, measure, nearest_count
 from fedforget.runtime import randomness
 from fedforget.runtime.compiled import exact
 from fedforget.runtime.workers import next_place
 
-#: What ``marked`` says of an own item; others are 1 or 0, in the pool or not.
+#: The value in ``marked`` of an own item; other items are 1 if they are in the pool, else 0.
 OWN = 2
-#: Clients whose distances are measured at once: with two points each, a product's tile is full.
+#: Clients whose distances are computed at once: with two points each, they fill a tile of the matrix product.
 GROUP = 3
 
 Bits = NDArray[np.uint8]
@@ -25,22 +25,7 @@ Bits = NDArray[np.uint8]
 
 @exact
 def draw_negatives(  # type: ignore[no-untyped-def]
-    order,
-    counter,
-    flags,
-    R,
-    items,
-    turned,
-    lengths,
-    users,
-    own_ptr,
-    own_items,
-    keys,
-    bit_ptr,
-    draw_bits,
-    draw_ptr,
-    drawn,
-    found,
+    order, counter, flags, R, items, turned, lengths, users, own_ptr, own_items, bit_ptr, draw_bits, draws
 ) -> None:
     """Draw for the groups of clients that this worker takes, and write their bits. See ``_negatives``."""
     points, distances = distance_scratch(GROUP, items)
@@ -58,33 +43,29 @@ def draw_negatives(  # type: ignore[no-untyped-def]
             mark_pool(R, distances[at : at + n_points], own, marked)
             for i in own:
                 marked[i] = OWN
-            bits = draw_bits[bit_ptr[c] : bit_ptr[c + 1]]
-            _negatives(keys[c], scratch, marked, bits, False, drawn[:, draw_ptr[c] : draw_ptr[c + 1]], found[c])
+            _negatives(c, scratch, marked, draw_bits[bit_ptr[c] : bit_ptr[c + 1]], False, draws)
         group = next_place(order, counter)
 
 
 @exact
 def draw_from_pools(  # type: ignore[no-untyped-def]
-    order, counter, n_items, pool_ptr, pools, own_ptr, own_items, keys, bit_ptr, draw_bits, draw_ptr, drawn, found
+    n_items, pool_ptr, pools, own_ptr, own_items, bit_ptr, draw_bits, draws
 ) -> None:
-    """Draw for the clients that this worker takes, each from a given pool, and write their bits."""
+    """Draw for all clients, each from a given pool, and write their bits. See ``_negatives``."""
     scratch = _scratch(n_items)
     marked = np.empty(n_items, np.uint8)
-    c = next_place(order, counter)
-    while c >= 0:
+    for c in range(pool_ptr.size - 1):
         marked[:] = 0
         for i in pools[pool_ptr[c] : pool_ptr[c + 1]]:
             marked[i] = 1
         for i in own_items[own_ptr[c] : own_ptr[c + 1]]:
             marked[i] = OWN
-        bits = draw_bits[bit_ptr[c] : bit_ptr[c + 1]]
-        _negatives(keys[c], scratch, marked, bits, False, drawn[:, draw_ptr[c] : draw_ptr[c + 1]], found[c])
-        c = next_place(order, counter)
+        _negatives(c, scratch, marked, draw_bits[bit_ptr[c] : bit_ptr[c + 1]], False, draws)
 
 
 @exact
 def redraw_negatives(  # type: ignore[no-untyped-def]
-    order, counter, R, n_items, own_ptr, own_items, keys, bit_ptr, draw_bits, draw_ptr, drawn, found, sound
+    order, counter, R, n_items, own_ptr, own_items, bit_ptr, draw_bits, draws, sound
 ) -> None:
     """Repeat the draws of the clients that this worker takes, from their bits. See ``_negatives``."""
     scratch = _scratch(n_items)
@@ -95,13 +76,13 @@ def redraw_negatives(  # type: ignore[no-untyped-def]
         for i in own:
             marked[i] = OWN
         begin, end = bit_ptr[c], bit_ptr[c + 1]
-        there = 0 <= begin <= end <= draw_bits.size
-        bits = draw_bits[begin:end] if there else draw_bits[:0]
-        draw = _negatives(keys[c], scratch, marked, bits, True, drawn[:, draw_ptr[c] : draw_ptr[c + 1]], found[c])
+        in_range = 0 <= begin <= end <= draw_bits.size
+        bits = draw_bits[begin:end] if in_range else draw_bits[:0]
+        draw = _negatives(c, scratch, marked, bits, True, draws)
         n_free = n_items - own.size
-        sound[c] = there and _fits(bits, draw, n_free - nearest_count(R, n_free))
+        sound[c] = in_range and _fits(bits, draw, n_free - nearest_count(R, n_free))
         if not sound[c]:
-            found[c] = 0
+            draws[3][c] = 0
         for i in own:
             marked[i] = 0
         c = next_place(order, counter)
@@ -109,7 +90,7 @@ def redraw_negatives(  # type: ignore[no-untyped-def]
 
 @exact
 def _scratch(n_items: int) -> Items:
-    """A worker's scratch: all items in order, and three rows more."""
+    """A worker's scratch space: all items in order, and three more rows."""
     scratch = np.empty((4, n_items), np.int32)
     scratch[0] = np.arange(n_items)
     return scratch
@@ -117,7 +98,7 @@ def _scratch(n_items: int) -> Items:
 
 @exact
 def _fits(bits: Bits, draw: tuple[int, int], n_outside: int) -> bool:
-    """Whether the bits fit their draw: none missing or left over, no more zeros than items outside the pool."""
+    """Whether the bits match their draw: none missing or left over, no more zeros than items outside the pool."""
     n_taken, n_bits = draw
     if n_bits < 0 or (n_bits + 7) // 8 != bits.size or n_bits - n_taken > n_outside:
         return False
@@ -125,27 +106,31 @@ def _fits(bits: Bits, draw: tuple[int, int], n_outside: int) -> bool:
 
 
 @exact
-def _negatives(
-    key: np.uint64, scratch: Items, marked: Mask, bits: Bits, given: bool, drawn: Items, found: Pointers
+def _negatives(  # type: ignore[no-untyped-def]
+    c: int, scratch: Items, marked: Mask, bits: Bits, given: bool, draws
 ) -> tuple[int, int]:
-    """One client's negatives: distinct items to ``drawn[0]``, and which of them each draw is to ``drawn[1]``.
+    """Draw the negatives of client c; returns the result of ``_draw``.
 
-    ``found`` gets the numbers of distinct items, of draws, and of bytes of the bits. Where the pool is too small, items
-    are drawn repeatedly; where it is empty, nothing is drawn. Returns what ``_draw`` returned.
+    ``draws`` are, for all clients: the keys of the streams, the offsets ``ptr`` of their draws, ``drawn``, and
+    ``found``. Distinct items are written to ``drawn[0]`` and which of them each draw is to ``drawn[1]``. The numbers of
+    distinct items, of draws, and of bytes of the bits are written to ``found[c]``. If the pool is too small, items are
+    drawn repeatedly; if it is empty, nothing is drawn.
     """
+    keys, ptr, drawn, found = draws
+    drawn = drawn[:, ptr[c] : ptr[c + 1]]
     state = np.empty(1, np.uint64)
-    state[0] = key
+    state[0] = keys[c]
     wanted = drawn.shape[1]
     n_taken, n_bits = _draw(state, scratch, marked, bits, given, wanted)
     if n_taken == wanted:
         for i in range(wanted):
             drawn[0, i] = scratch[2, i]
             drawn[1, i] = i
-        found[0] = wanted
+        found[c, 0] = wanted
     else:
-        found[0] = _repeated(state, scratch[2, :n_taken], scratch[3, :n_taken], drawn)
-    found[1] = wanted if n_taken else 0
-    found[2] = (n_bits + 7) // 8
+        found[c, 0] = _repeated(state, scratch[2, :n_taken], scratch[3, :n_taken], drawn)
+    found[c, 1] = wanted if n_taken else 0
+    found[c, 2] = (n_bits + 7) // 8
     return n_taken, n_bits
 
 
@@ -153,9 +138,9 @@ def _negatives(
 def _draw(
     state: randomness.Stream, scratch: Items, marked: Mask, bits: Bits, given: bool, wanted: int
 ) -> tuple[int, int]:
-    """Go through items until enough are drawn. ``bits`` are followed if ``given``, else written; they start as zeros.
+    """Visit items until enough are drawn. ``bits`` are read if ``given``, else written; then they must be zeros.
 
-    Returns the number of items drawn, which are in ``scratch[2]``, and the number of bits: -1 if some are missing.
+    Returns the number of items drawn, which are in ``scratch[2]``, and the number of bits, or -1 if bits are missing.
     """
     deck, swapped, taken = scratch[0], scratch[1], scratch[2]
     n_seen = n_taken = n_bits = 0

@@ -1,4 +1,4 @@
-"""The training objective in torch, shared by the trainers that use autograd."""
+"""The training objective in torch, for the trainers that use autograd."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Pending: a replayed round that is not logged yet, since the server has still to send its factors."""
+"""Pending: a replayed round that is not logged yet, because the server has not sent its factors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from safetensors.numpy import load, save
 from fedforget.device.calibration import scale
 from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Keys
-from fedforget.device.plan import Plan
+from fedforget.device.plan import Plan, own_plan
 from fedforget.device.training import Trained
 from fedforget.models import Layout
 from fedforget.protocol.factors import Factors
@@ -29,24 +29,24 @@ class Pending:
 
     def apply_factors(self, factors: Factors, log: DeviceLog, layout: Layout) -> None:
         """Log the round with its updates scaled."""
-        fresh = self.trained
-        scaled = Trained(fresh.rows.copy(), fresh.dense.copy(), fresh.private, fresh.losses)
+        scaled = replace(self.trained, rows=self.trained.rows.copy(), dense=self.trained.dense.copy())
         scale(self.plan.items, scaled, factors.items, factors.dense, layout)
         log.record(self.round, self.keys, self.plan, scaled, sound=self.sound)
 
     def to_bytes(self, place: int) -> bytes:
         """One user's part, as a safetensors file."""
         plan, trained = self.plan, self.trained
-        own = slice(plan.item_ptr[place], plan.item_ptr[place + 1])
+        rows = slice(plan.item_ptr[place], plan.item_ptr[place + 1])
         bits = slice(plan.bit_ptr[place], plan.bit_ptr[place + 1])
+        client = slice(place, place + 1)
         parts = {
-            "items": plan.items[own],
+            "items": plan.items[rows],
             "draw_bits": plan.draw_bits[bits],
-            "positives": plan.positives[place : place + 1],
-            "rows": trained.rows[own],
-            "dense": trained.dense[place : place + 1],
-            "private": trained.private[place : place + 1],
-            "losses": trained.losses[place : place + 1],
+            "positives": plan.positives[client],
+            "rows": trained.rows[rows],
+            "dense": trained.dense[client],
+            "private": trained.private[client],
+            "losses": trained.losses[client],
         }
         return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
 
@@ -54,17 +54,12 @@ class Pending:
     def from_bytes(cls, round_: int, key: int, body: bytes) -> Pending:
         """Read one user's part."""
         parts = load(body)
-        nothing = np.empty(0, np.int32)
-        plan = Plan(
-            np.array([0, parts["items"].size]),
-            parts["items"],
-            parts["positives"],
-            np.zeros(2, np.int64),
-            nothing,
-            nothing,
-            np.zeros(1, np.uint64),
-            np.array([0, parts["draw_bits"].size]),
-            parts["draw_bits"],
+        items, bits = parts["items"], parts["draw_bits"]
+        plan = replace(
+            own_plan(np.array([0, items.size]), items),
+            positives=parts["positives"],
+            bit_ptr=np.array([0, bits.size]),
+            draw_bits=bits,
         )
         trained = Trained(parts["rows"], parts["dense"], parts["private"], parts["losses"])
         return cls(round_, np.array([key], np.uint64), plan, trained, np.ones(1, bool))

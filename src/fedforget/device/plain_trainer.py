@@ -1,4 +1,4 @@
-"""The plain trainer: one client at a time in ordinary PyTorch. The oracle: slow, short and easy to believe."""
+"""The plain trainer: one client at a time in ordinary PyTorch. Slow and simple: tests compare the others with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class PlainTrainer:
         self.device = device
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """Train the clients of a plan."""
         out = Trained.empty(plan, self.model, private)
         for client in range(len(plan)):
             self._train(client, plan, public, private, epochs, out)

@@ -1,4 +1,4 @@
-"""Plan: what each client of a cohort trains on this round, drawn before training starts.
+"""Plan: what each client of a cohort trains on in a round, drawn before training starts.
 
 Every trainer (plain, stacked, compiled) uses the same plan, so that tests can compare them number by number. The bits
 of the draw (``device.negative_draw``) can be logged, to repeat it later.
@@ -22,16 +22,8 @@ from fedforget.runtime.ragged import offsets
 from fedforget.runtime.randomness import Rounds
 from fedforget.runtime.workers import Places, Workers
 
-#: Draws below which redrawing them all takes less time than waking another worker.
+#: Below this number of draws, redrawing takes less time than starting another worker.
 WORTH_SHARING = 30_000
-
-
-def _no_pointers() -> Pointers:
-    return np.zeros(1, np.int64)
-
-
-def _no_bits() -> Bits:
-    return np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -39,12 +31,12 @@ class Plan:
     """The local data of C clients, end to end.
 
     Client c uses the item rows ``items[item_ptr[c]:item_ptr[c + 1]]``, its own training items first
-    (``positives[c]`` of them), then its negatives. Its samples ``sample_ptr[c]:sample_ptr[c + 1]`` name positions in
+    (``positives[c]`` of them), then its negatives. Its samples ``sample_ptr[c]:sample_ptr[c + 1]`` are positions in
     that list: ``left`` is the item scored; ``right`` is -1, or for the pairwise loss the negative it is compared with.
-    ``batch_keys`` name the streams that shuffle each client's samples.
+    ``batch_keys`` are the keys of the streams that shuffle each client's samples.
 
-    ``draw_bits[bit_ptr[c]:bit_ptr[c + 1]]`` are the bits of client c's draw, first bit lowest, the last byte filled up
-    with zeros: what ``redraw_plan`` needs. Training does not, so a plan made by hand may be without.
+    ``draw_bits[bit_ptr[c]:bit_ptr[c + 1]]`` are the bits of client c's draw, first bit lowest, the last byte padded
+    with zeros. Only ``redraw_plan`` needs them; training does not.
     """
 
     item_ptr: Pointers
@@ -54,8 +46,8 @@ class Plan:
     left: Items
     right: Items
     batch_keys: NDArray[np.uint64]
-    bit_ptr: Pointers = field(default_factory=_no_pointers)
-    draw_bits: Bits = field(default_factory=_no_bits)
+    bit_ptr: Pointers = field(default_factory=lambda: np.zeros(1, np.int64))
+    draw_bits: Bits = field(default_factory=lambda: np.empty(0, np.uint8))
 
     def __len__(self) -> int:
         return int(self.positives.size)
@@ -86,54 +78,30 @@ def draw_plan(
 ) -> Plan:
     """Draw the negatives of a cohort. Client c's own items are ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
 
-    ``rounds`` is the round, or that of each client, where one plan is for several rounds.
+    ``rounds`` is the round, or the round of each client if the plan is for several rounds.
     """
     if negatives == 0:
         return own_plan(own_ptr, own_items)
     positives = np.diff(own_ptr)
-    draw_ptr = offsets(sampler.count(negatives, positives))
     bit_ptr = offsets((items.shape[0] - positives + 7) // 8)
     draw_bits = np.zeros(bit_ptr[-1], np.uint8)
-    drawn = np.empty((2, draw_ptr[-1]), np.int32)
-    found = np.empty((positives.size, 3), np.int64)
-    keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
+    draws = _empty_draws(sampler.count(negatives, positives), seed, rounds, user_keys)
     items = np.ascontiguousarray(items)
+    common = own_ptr, own_items, bit_ptr, draw_bits, draws
     if sampler.compiled:
         turned, lengths = survey(items)
 
         def draw(order: Places, counter: Places) -> None:
-            draw_negatives(
-                order,
-                counter,
-                point_flags(sampler),
-                sampler.R,
-                items,
-                turned,
-                lengths,
-                users,
-                own_ptr,
-                own_items,
-                keys,
-                bit_ptr,
-                draw_bits,
-                draw_ptr,
-                drawn,
-                found,
-            )
+            draw_negatives(order, counter, point_flags(sampler), sampler.R, items, turned, lengths, users, *common)
 
         workers.run(draw, costs=np.add.reduceat(positives, np.arange(0, positives.size, GROUP)))
     else:
-        pool_ptr, pools = _pools(sampler, items, users, own_ptr, own_items)
-        everyone = np.arange(positives.size), np.zeros(1, np.int64)
-        own = own_ptr, own_items
-        draw_from_pools(*everyone, len(items), pool_ptr, pools, *own, keys, bit_ptr, draw_bits, draw_ptr, drawn, found)
-    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, bit_ptr, draw_bits, found)
-    batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
-    return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept)
+        draw_from_pools(len(items), *_pools(sampler, items, users, own_ptr, own_items), *common)
+    return _laid_out(pairwise, *common, randomness.priorities(seed, randomness.BATCHES, rounds, user_keys))
 
 
 def _pools(sampler: Sampler, items: Array, users: Array, own_ptr: Pointers, own_items: Items) -> tuple[Pointers, Items]:
-    """The candidate pool of each client, from a sampler that is not built in."""
+    """The candidate pool of each client, from a custom sampler."""
     pools = []
     for client, user in enumerate(users):
         own = own_items[own_ptr[client] : own_ptr[client + 1]]
@@ -162,38 +130,41 @@ def redraw_plan(
     draw_bits: Bits,
     workers: Workers,
 ) -> tuple[Plan, NDArray[np.bool_]]:
-    """The plan that ``draw_plan`` made, from the bits of the draw instead of the model; and whose bits are valid.
+    """The plan of an earlier ``draw_plan``, from the bits of the draw instead of the model; and whose bits are valid.
 
-    Bits are valid if they are just those that the draw needs, with no more zeros than items outside the pool. Clients
+    Bits are valid if none are missing or left over and there are no more zeros than items outside the pool. Clients
     with invalid bits get no negatives.
     """
     if negatives == 0:
         return own_plan(own_ptr, own_items), np.diff(bit_ptr) == 0
     positives = np.diff(own_ptr)
-    draw_ptr = offsets(sampler.count(negatives, positives))
-    drawn = np.empty((2, draw_ptr[-1]), np.int32)
-    found = np.empty((positives.size, 3), np.int64)
+    draws = _empty_draws(sampler.count(negatives, positives), seed, rounds, user_keys)
     sound = np.empty(positives.size, np.bool_)
-    keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
     share = sampler.R if point_flags(sampler) else 100.0
-    share = share if sampler.compiled else 0.0  # the size of any other pool is not known
-    draw_bits = np.require(
-        draw_bits, requirements=["C", "W"]
-    )  # bytes from a log are read-only, another type to the compiler
+    share = share if sampler.compiled else 0.0  # the size of other pools is not known
+    # Bytes from a log are read-only, which is another type to the compiler.
+    common = own_ptr, own_items, bit_ptr, np.require(draw_bits, requirements=["C", "W"]), draws
 
     def redraw(order: Places, counter: Places) -> None:
-        redraw_negatives(
-            order, counter, share, n_items, own_ptr, own_items, keys, bit_ptr, draw_bits, draw_ptr, drawn, found, sound
-        )
+        redraw_negatives(order, counter, share, n_items, *common, sound)
 
-    workers.run(redraw, np.diff(draw_ptr), worth_sharing=bool(draw_ptr[-1] >= WORTH_SHARING))
-    ptr, rows, left, right, kept = _laid_out(pairwise, own_ptr, own_items, draw_ptr, drawn, bit_ptr, draw_bits, found)
+    n_draws = np.diff(draws[1])
+    workers.run(redraw, n_draws, worth_sharing=bool(n_draws.sum() >= WORTH_SHARING))
     batch_keys = randomness.priorities(seed, randomness.BATCHES, rounds, user_keys)
-    return Plan(ptr[0], rows, positives, ptr[1], left, right, batch_keys, ptr[2], kept), sound
+    return _laid_out(pairwise, *common, batch_keys), sound
+
+
+def _empty_draws(
+    counts: NDArray[np.int64], seed: int, rounds: Rounds, user_keys: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], Pointers, Items, Pointers]:
+    """Stream keys, offsets and memory for this number of draws of each client; see ``negative_draw._negatives``."""
+    keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
+    ptr = offsets(counts)
+    return keys, ptr, np.empty((2, ptr[-1]), np.int32), np.empty((counts.size, 3), np.int64)
 
 
 def own_plan(own_ptr: Pointers, own_items: Items) -> Plan:
-    """The plan of a model that needs no negatives: the clients' own items, and nothing to shuffle."""
+    """The plan of a model without negatives: the clients' own items, and no samples."""
     none, nothing = np.zeros(own_ptr.size, np.int64), np.empty(0, np.int32)
     keys = np.zeros(own_ptr.size - 1, np.uint64)
     return Plan(own_ptr, own_items, np.diff(own_ptr), none, nothing, nothing, keys, none)
@@ -213,18 +184,20 @@ def _sizes(pairwise: bool, own_ptr: Pointers, found: Pointers) -> Pointers:
     return ptr
 
 
+def _laid_out(  # type: ignore[no-untyped-def]
+    pairwise: bool, own_ptr: Pointers, own_items: Items, bit_ptr: Pointers, draw_bits: Bits, draws, batch_keys
+) -> Plan:
+    """The plan with these draws."""
+    ptr, rows, left, right, kept = _lay_out(pairwise, own_ptr, own_items, bit_ptr, draw_bits, draws)
+    return Plan(ptr[0], rows, np.diff(own_ptr), ptr[1], left, right, batch_keys, ptr[2], kept)
+
+
 @exact
-def _laid_out(
-    pairwise: bool,
-    own_ptr: Pointers,
-    own_items: Items,
-    draw_ptr: Pointers,
-    drawn: Items,
-    bit_ptr: Pointers,
-    draw_bits: Bits,
-    found: Pointers,
+def _lay_out(  # type: ignore[no-untyped-def]
+    pairwise, own_ptr, own_items, bit_ptr, draw_bits, draws
 ) -> tuple[Pointers, Items, Items, Items, Bits]:
     """Rows, samples and bits of all clients end to end: offsets of the three, rows, both sides of samples, bits."""
+    _, draw_ptr, drawn, found = draws
     ptr = _sizes(pairwise, own_ptr, found)
     items, kept = np.empty(ptr[0, -1], np.int32), np.empty(ptr[2, -1], np.uint8)
     left, right = np.empty(ptr[1, -1], np.int32), np.empty(ptr[1, -1], np.int32)
@@ -255,7 +228,7 @@ def _line_up(n_own: int, draws: Items, left: Items, right: Items) -> None:
 
 @exact
 def _pair(n_own: int, draws: Items, left: Items, right: Items) -> None:
-    """Samples of two: positives and draws in turn, over again until both are used up."""
+    """Samples of two items: positives and draws in turn; the shorter list is repeated."""
     a = b = 0
     for i in range(left.size):
         left[i], right[i] = a, n_own + draws[b]

@@ -15,13 +15,13 @@ Items = NDArray[np.int32]
 Mask = NDArray[np.uint8]
 Pointers = NDArray[np.int64]
 
-#: The rank of what is never among the nearest, above that of every distance: see ``rank``.
+#: The rank of items that are never among the nearest; larger than that of any distance. See ``rank``.
 FARTHEST = 2**31 - 1
 
 
 @exact
 def survey(items: Array) -> tuple[Array, Array]:
-    """The item table with one coordinate a row, and every item's squared length: made once a round for all clients.
+    """The transposed item table, and every item's squared length: computed once per round for all clients.
 
     With them, the distances of all items to a point, up to a constant, are one fast product: |v|² - 2 v · p. The table
     must be contiguous.
@@ -53,13 +53,13 @@ def centroid(items: Array, own: Items, out: Array) -> None:
 
 @exact
 def nearest_count(R: float, n_free: int) -> int:
-    """How many items are the nearest R percent of the untouched ones, rounded up."""
+    """The number of items in the nearest R percent of the items that are not own, rounded up."""
     return int(np.ceil(R * n_free / 100.0))
 
 
 @exact
 def distance_scratch(n_clients: int, items: Array) -> tuple[Array, Array]:
-    """What ``measure`` needs for so many clients: room for their points, and for the distances of all items to them."""
+    """Memory for ``measure`` with this many clients: for their points, and for the distances of all items to them."""
     n_items, dim = items.shape
     return np.empty((2 * n_clients, dim), np.float32), aligned(2 * n_clients, padded_width(n_items))
 
@@ -78,8 +78,8 @@ def measure(
 ) -> int:
     """The squared distances of all items, up to a constant, to some users, to the centroids of their items, or to both.
 
-    Each user gets as many rows of ``out`` as are returned; ``points`` is scratch. ``turned`` and ``lengths`` come from
-    ``survey(items)``. Several users at once are faster: the table is read once for all.
+    Returns the number of rows of ``out`` per user; ``points`` is scratch space. ``turned`` and ``lengths`` come from
+    ``survey(items)``. Several users at once are faster, since the table is read once for all.
     """
     n_points, dim = 0, items.shape[1]
     for user in range(users.shape[0]):
@@ -101,8 +101,8 @@ def measure(
 def rank(distances: Array) -> Items:
     """Turn distances, in place, into integers of the same order; NaN comes after infinity and before ``FARTHEST``.
 
-    The bits of a float are a sign and a magnitude, so they are in order but for the negative ones, which are turned
-    round.
+    The bits of a float are a sign and a magnitude. As integers they are in the right order, except that the order of
+    negative ones is reversed.
     """
     ranks = distances.view(np.int32)
     for i in range(ranks.size):
@@ -114,7 +114,7 @@ def rank(distances: Array) -> Items:
 
 @exact
 def count_up_to(ranks: Items, limit: int) -> int:
-    """How many ranks do not exceed a limit. Counted in 32 bits, so that vector registers hold twice as many."""
+    """The number of ranks up to a limit. Counted in 32 bits, so that vector registers hold twice as many."""
     last, count = np.int32(limit), np.int32(0)
     for i in range(ranks.size):
         count = np.int32(count + np.int32(ranks[i] <= last))
@@ -132,11 +132,11 @@ def span(ranks: Items) -> tuple[int, int]:
 
 @exact
 def mark_nearest(distances: Array, own: Items, n: int, marked: Mask) -> None:
-    """Mark the n items with the smallest distances that are not own; equal distances go to the lower index.
+    """Mark the n items with the smallest distances that are not own; of equal distances, the lower index.
 
-    ``distances`` are used up. The limit is searched by halving: a count is one short vectorised pass, and the search
-    ends as soon as n items are within the limit. Only where equal distances straddle n does it end with too many; then
-    the last of these are taken out.
+    ``distances`` is overwritten. The limit is found by bisection: a count is one short vectorised pass, and the search
+    ends as soon as n items are within the limit. If several items are exactly at the limit, it may end with too many;
+    then the last of these are removed.
     """
     ranks = rank(distances)
     low, limit = span(ranks)
@@ -165,8 +165,8 @@ def mark_nearest(distances: Array, own: Items, n: int, marked: Mask) -> None:
 def mark_pool(R: float, distances: Array, own: Items, marked: Mask) -> None:
     """Set ``marked`` to 1 for the items that negatives may be drawn from and to 0 for all others.
 
-    ``distances`` has one row for each point to be near to, none if any item will do; they are used up. Made for speed:
-    ``candidate_pool`` is the definition.
+    ``distances`` has one row for each point that items must be near, or no rows if every item is allowed; it is
+    overwritten. ``candidate_pool`` is the plain definition.
     """
     marked[:] = distances.shape[0] == 0
     n_near = nearest_count(R, marked.size - own.size)
@@ -178,12 +178,12 @@ def mark_pool(R: float, distances: Array, own: Items, marked: Mask) -> None:
 
 
 def point_flags(sampler: Sampler) -> int:
-    """What a built-in sampler's pool is near to: bit 0 the user, bit 1 the user's items."""
+    """What the pool of a built-in sampler must be near: bit 0 the user, bit 1 the user's items."""
     return sampler.near_user | sampler.near_items << 1
 
 
 def candidate_pool(sampler: Sampler, items: Array, user: Array, own: Items) -> Items:
-    """The candidate pool of a sampler, as item indices: the plain definition, which tests compare draws with."""
+    """The candidate pool of a sampler, as item indices. Tests compare draws with it."""
     if not sampler.compiled:
         return np.asarray(sampler.pool(items, user, own), np.int32)
     free = np.setdiff1d(np.arange(items.shape[0], dtype=np.int32), own)

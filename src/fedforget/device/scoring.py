@@ -19,7 +19,7 @@ PlaceScorer = Callable[[int], Array]
 def scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> PlaceScorer:
     """Scores users with these interactions and private parameters.
 
-    If devices fit user vectors before training, the vector of a user who was never trained is fitted here.
+    If devices fit user vectors before training (``refit``), the vector of a user who was never trained is fitted here.
     """
     model = config.model
     score = model.scorer(public)

@@ -1,10 +1,12 @@
 """The stacked trainer: any model, on any torch device, with the cohort as a batch dimension.
 
-Clients are sorted by their number of steps, so those still training are always a prefix of the stack and nothing is
-spent on the others; they are grouped so that weights, gradients and moments stay in cache.
+Clients are sorted by their number of steps, so that those still training are always the first ones of the stack. They
+are grouped so that weights, gradients and moments stay in cache.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from fedforget.runtime.compiled import exact
 from fedforget.runtime.tensors import torch
 from fedforget.runtime.workers import Places, Workers, taken
 
-#: Clients trained together on the CPU; beyond this their state leaves the cache.
+#: Clients trained together on the CPU; the state of more clients does not fit into the cache.
 GROUP = 16
 
 
@@ -39,7 +41,6 @@ class StackedTrainer:
         self.group = group
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """Train the clients of a plan."""
         out = Trained.empty(plan, self.model, private)
         n_steps = steps(plan, epochs, self.training.batch)
         order = np.argsort(-n_steps, kind="stable")
@@ -69,16 +70,16 @@ class StackedTrainer:
         batches = np.full((clients.size, int(n_steps[clients[0]]), self.training.batch), -1, np.int32)
         _fill_batches(clients, plan.sample_ptr, plan.batch_keys, epochs, self.training.batch, batches)
         left, right, weight = self._samples(clients, plan, batches)
-        own = self._own(clients, plan, int(stack[0].shape[1]))
+        is_own = np.arange(stack[0].shape[1])[None] < plan.positives[clients][:, None]
+        own = self._tensor(is_own.astype(np.float32))
         losses = torch.zeros(clients.size, device=self.device)
-        last_epoch = torch.from_numpy(n_steps[clients] - n_steps[clients] // max(epochs, 1)).to(self.device)
+        last_epoch = self._tensor(n_steps[clients] - n_steps[clients] // max(epochs, 1))
         for step in range(batches.shape[1]):
             active = int((n_steps[clients] > step).sum())
             parts = [part[:active].detach().requires_grad_() for part in stack]
             items, user, dense = parts
             local = self.model.local(user, items, dense, own[:active])
-            sides = left[:active, step], right[:active, step]
-            loss = objective(self.model, local, *sides)
+            loss = objective(self.model, local, left[:active, step], right[:active, step])
             shares = weight[:active, step]
             gradients = torch.autograd.grad((loss * shares).sum(), parts, allow_unused=True)
             with torch.no_grad():
@@ -103,16 +104,12 @@ class StackedTrainer:
             used = plan.client_items(client)
             items[place, : used.size] = public.items[used]
         dense = np.repeat(public.dense[None], clients.size, axis=0)
-        return [torch.from_numpy(part).to(self.device) for part in (items, private[clients], dense)]
-
-    def _own(self, clients: NDArray[np.int64], plan: Plan, n_rows: int) -> Tensor:
-        own = np.arange(n_rows)[None] < plan.positives[clients][:, None]
-        return torch.from_numpy(own.astype(np.float32)).to(self.device)
+        return [self._tensor(part) for part in (items, private[clients], dense)]
 
     def _samples(
         self, clients: NDArray[np.int64], plan: Plan, batches: NDArray[np.int32]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions and weights, (C, steps, B): a sample weighs 1 / (size of its batch), padding nothing."""
+        """Both sides and the weights of samples, (C, steps, B). A sample weighs 1 / (size of its batch), padding 0."""
         real = batches >= 0
         place = np.where(real, batches, 0) + plan.sample_ptr[clients][:, None, None]
         place = np.minimum(place, max(plan.left.size - 1, 0))
@@ -120,11 +117,10 @@ class StackedTrainer:
         right = plan.right[place].astype(np.int64)
         weight = real / np.maximum(real.sum(-1, keepdims=True), 1)
         left[~real] = right[~real] = 0
-        return (
-            torch.from_numpy(left).to(self.device),
-            torch.from_numpy(right).to(self.device),
-            torch.from_numpy(weight.astype(np.float32)).to(self.device),
-        )
+        return self._tensor(left), self._tensor(right), self._tensor(weight.astype(np.float32))
+
+    def _tensor(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
 
 @exact

@@ -1,8 +1,8 @@
 """Local training: from a plan and the parameters received to the updates to send.
 
 Three trainers do the same arithmetic. ``compiled`` is for the built-in models on the CPU; ``stacked`` trains any
-model, on any torch device, as tensors with a client axis; ``plain`` is one client at a time in ordinary PyTorch, the
-oracle that tests compare the others with.
+model, on any torch device, as tensors with a client axis; ``plain`` trains one client at a time in ordinary PyTorch.
+Tests compare the others with ``plain``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRAINERS = ["auto", "compiled", "stacked", "plain"]
 
 @dataclass(frozen=True)
 class Trained:
-    """What local training changed: public item rows (in the plan's order), dense tensors, and the private rows."""
+    """The changes of public item rows (in the plan's order) and dense tensors, the new private rows, and the losses."""
 
     rows: Array
     dense: Array
@@ -31,7 +31,7 @@ class Trained:
 
     @classmethod
     def empty(cls, plan: Plan, model: Recommender, private: Array) -> Trained:
-        """Room for the results of a plan."""
+        """Uninitialised arrays for the results of a plan."""
         return cls(
             np.empty((plan.items.size, model.dim), np.float32),
             np.empty((len(plan), model.update_layout.size), np.float32),
@@ -41,12 +41,12 @@ class Trained:
 
 
 class Trainer(Protocol):
-    """Trains the clients of a plan for ``epochs`` epochs; ``private`` holds one flat row a client."""
+    """Trains the clients of a plan for ``epochs`` epochs; ``private`` has one flat row per client."""
 
     def __call__(self, plan: Plan, public: GlobalParameters, private: Array, epochs: int) -> Trained:
-        """Train, changing nothing that was passed in."""
+        """Train without changing the arguments."""
 
 
 def steps(plan: Plan, epochs: int, batch: int) -> NDArray[np.int64]:
-    """How many optimiser steps each client takes."""
+    """The number of optimiser steps of each client."""
     return epochs * (-(-np.diff(plan.sample_ptr) // batch))

@@ -1,4 +1,4 @@
-"""Evaluation: how good the recommendations are, seen from above both sides of the privacy boundary."""
+"""Evaluation of recommendations by ranking metrics."""
 
 from fedforget.evaluation.ranking import Ranking, evaluate
 from fedforget.evaluation.report import Evaluation

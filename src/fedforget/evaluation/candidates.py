@@ -1,4 +1,4 @@
-"""Candidates: the fixed items that the sampled protocol ranks each test item against."""
+"""The fixed candidate items against which the sampled protocol ranks each test item."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedforget.runtime.compiled import exact
 def draw_candidates(
     n_items: int, touched: NDArray[np.int32], n_tests: int, per_test: int, seed: int, user_key: np.uint64
 ) -> NDArray[np.int32]:
-    """For each of a user's test items, ``per_test`` distinct items that the user never touched.
+    """For each of a user's test items, ``per_test`` distinct items without an interaction of the user.
 
-    The draw is keyed by (seed, user), so it is the same at every evaluation. Where the user left fewer items
-    untouched, all of them are taken.
+    The draw is keyed by (seed, user), so it is the same at every evaluation. If there are fewer such items, all of them
+    are taken.
     """
     mask = np.zeros(n_items, np.uint8)
     for item in touched:

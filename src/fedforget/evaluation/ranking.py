@@ -1,11 +1,11 @@
-"""Ranking metrics in both protocols, per user.
+"""Ranking metrics per user, in two protocols.
 
-- ``sampled``: each test item is ranked against 99 fixed items that the user never touched. HR@k and NDCG@k are
+- ``sampled``: each test item is ranked against 99 fixed items without an interaction of the user. HR@k and NDCG@k are
   averaged over a user's test items, then over users.
-- ``full``: all items but the user's training items are ranked. HR@k is 1 if any test item is among the first k,
-  recall@k the share of test items there, NDCG@k the usual one with several relevant items.
+- ``full``: all items except the user's training items are ranked. HR@k is 1 if any test item is among the first k,
+  recall@k is the fraction of test items there, NDCG@k is the usual one with several relevant items.
 
-A test item ranks behind every item with the same score: ties never flatter.
+A test item ranks behind all items with the same score.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fedforget.protocol.metrics import FULL, SAMPLED
 from fedforget.runtime.compiled import exact
 from fedforget.runtime.workers import Places, Workers, taken
 
-#: Gives the scores of all items for a user index.
+#: Returns the scores of all items for a user index.
 Scorer = Callable[[int], Array]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How to evaluate: list length, candidates per test item, and the seed that fixes the candidates."""
+    """Settings of an evaluation: list length, candidates per test item and the seed of the candidates."""
 
     k: int = 10
     candidates: int = 99
@@ -44,7 +44,7 @@ class Ranking:
 
 
 def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ranking, workers: Workers) -> Evaluation:
-    """Evaluate every user that has test items."""
+    """Evaluate every user with test items."""
     check_same_catalogue(train, test)
     users = np.flatnonzero(test.counts > 0)
     sampled = np.empty((users.size, len(SAMPLED)))
@@ -67,10 +67,10 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
                     "Evaluate on the test part: train, test = data.split().",
                 )
             touched = np.concatenate([own, wanted])
-            drawn = draw_candidates(
+            candidates = draw_candidates(
                 scores.size, touched, wanted.size, ranking.candidates, ranking.seed, train.user_keys[user]
             )
-            sampled[place] = sampled_metrics(scores, wanted, drawn, ranking.k)
+            sampled[place] = sampled_metrics(scores, wanted, candidates, ranking.k)
             full[place] = full_metrics(scores, own, wanted, ranking.k)
 
     workers.run(run, costs=np.ones(users.size, np.int64))
@@ -78,12 +78,12 @@ def evaluate(score: Scorer, train: Interactions, test: Interactions, ranking: Ra
 
 
 def check_same_catalogue(train: Interactions, test: Interactions) -> None:
-    """Test data must speak of the same users and items by the same indices, and must not be empty."""
+    """Check that the test data is not empty and has the same users and items as the training data."""
     if len(test) == 0:
-        raise DataError("The test part holds no interactions.", "Each user needs two or more; is the share too small?")
-    for kind, known, found in (("user", train.user_ids, test.user_ids), ("item", train.item_ids, test.item_ids)):
-        if not np.array_equal(known, found):
-            extra = sorted(set(found.tolist()) - set(known.tolist()), key=str)
+        raise DataError("The test part contains no interactions.", "Split data with two or more items per user.")
+    for kind, train_ids, test_ids in (("user", train.user_ids, test.user_ids), ("item", train.item_ids, test.item_ids)):
+        if not np.array_equal(train_ids, test_ids):
+            extra = sorted(set(test_ids.tolist()) - set(train_ids.tolist()), key=str)
             what = f"{kind} {extra[0]!r}, which is not in" if extra else f"fewer {kind}s than, or an order other than,"
             raise DataError(
                 f"The test data has {what} the training data.",
@@ -93,7 +93,7 @@ def check_same_catalogue(train: Interactions, test: Interactions) -> None:
 
 @exact
 def first_shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
-    """The first item that two sorted lists share, or -1."""
+    """The first item that is in both sorted lists, or -1."""
     i, j = 0, 0
     while i < a.size and j < b.size:
         if a[i] == b[j]:
@@ -109,7 +109,7 @@ def first_shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
 def sampled_metrics(
     scores: Array, wanted: NDArray[np.int32], candidates: NDArray[np.int32], k: int
 ) -> tuple[float, float]:
-    """HR@k and NDCG@k of one user, each test item against its own candidates."""
+    """HR@k and NDCG@k of one user, with each test item ranked against its own candidates."""
     hits, gain = 0.0, 0.0
     for i in range(wanted.size):
         rank = 1
@@ -126,7 +126,7 @@ def sampled_metrics(
 def full_metrics(
     scores: Array, own: NDArray[np.int32], wanted: NDArray[np.int32], k: int
 ) -> tuple[float, float, float]:
-    """HR@k, NDCG@k and recall@k of one user over all items but its training items."""
+    """HR@k, NDCG@k and recall@k of one user over all items except its training items."""
     ranked = np.ones(scores.size, np.uint8)
     for item in own:
         ranked[item] = 0

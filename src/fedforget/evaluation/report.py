@@ -1,4 +1,4 @@
-"""Evaluation: the result of an evaluation, as means and per user."""
+"""The result of an evaluation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-SAMPLED = ("hr", "ndcg")
-FULL = ("hr", "ndcg", "recall")
+from fedforget.protocol.metrics import FULL, SAMPLED
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics at k for each user, in both protocols; columns as in ``SAMPLED`` and ``FULL``."""
+    """Metrics at k per user, in both protocols; the columns are those of ``protocol.metrics``."""
 
     k: int
     users: NDArray[Any]
@@ -24,22 +23,22 @@ class Evaluation:
 
     @property
     def sampled(self) -> dict[str, float]:
-        """Means over users, each test item ranked against its fixed candidates."""
+        """Means over users in the sampled protocol."""
         return dict(zip(SAMPLED, self.per_user_sampled.mean(0).tolist(), strict=True))
 
     @property
     def full(self) -> dict[str, float]:
-        """Means over users, all items ranked."""
+        """Means over users in the full protocol."""
         return dict(zip(FULL, self.per_user_full.mean(0).tolist(), strict=True))
 
     def of(self, users: NDArray[Any]) -> Evaluation:
-        """The same evaluation over some of the users only."""
+        """The evaluation of some of the users only."""
         wanted = set(np.asarray(users).tolist())
         keep = np.array([user in wanted for user in self.users.tolist()], bool)
         return Evaluation(self.k, self.users[keep], self.per_user_sampled[keep], self.per_user_full[keep])
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a user: ``user``, ``sampled_hr``, … ``full_recall``."""
+        """A frame with one row per user and the columns ``user``, ``sampled_hr``, … ``full_recall``."""
         columns: dict[str, Any] = {"user": self.users.tolist()}
         columns |= {f"sampled_{name}": self.per_user_sampled[:, i] for i, name in enumerate(SAMPLED)}
         columns |= {f"full_{name}": self.per_user_full[:, i] for i, name in enumerate(FULL)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,44 +46,46 @@ def bench_accuracy(
     central: Sequence[str] = tuple(CENTRAL),
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Evaluate every federated model and every baseline on each data set. All input is checked before training."""
+    """Evaluate every federated model and every baseline on each data set. All input is checked before training.
+
+    Each model's ``of_als`` is its full NDCG relative to ALS; ``federated`` repeats the first model.
+    """
     if not models:
         raise ConfigError("No model is given.", "Give at least one federated model, such as ials.")
     names, methods = list(dict.fromkeys(models)), select_central(central)
-    shown = {name: getattr(settings, name) for name in ("rounds", "seed", "test", "preset")}
-    shown |= {"k": Ranking.k, "candidates": Ranking.candidates}
+    shown = asdict(settings) | {"k": Ranking.k, "candidates": Ranking.candidates}
     shown["models"] = {name: configure(name, settings.preset).model.settings() for name in names}
     shown["central"] = {name: SETTINGS[name] for name in methods}
-    parts = {name: split_parts(name, data, settings) for name, data in datasets.items()}
+    parts = {name: data.split(test=settings.test, seed=settings.seed) for name, data in datasets.items()}
+    for name, (train, test) in parts.items():
+        if len(test) == 0:
+            raise DataError(
+                f"{name} leaves nothing for a test: each of its {train.n_users:,} users has a single item.",
+                "Give data in which users have two items or more.",
+            )
     result: dict[str, Any] = {"datasets": {}, "settings": shown, "machine": machine.describe()}
     for name, data in datasets.items():
-        told = lambda line, name=name: say(f"{name}: {line}")  # noqa: E731
+        tell = lambda line, name=name: say(f"{name}: {line}")  # noqa: E731
         row: dict[str, Any] = {"users": data.n_users, "items": data.n_items, "interactions": len(data)}
-        row |= central_accuracy(parts[name], methods, settings.seed, told)
-        row["models"] = {model: federated_accuracy(parts[name], model, settings, told) for model in names}
-        result["datasets"][name] = with_shares(row)
+        row |= central_accuracy(parts[name], methods, settings.seed, tell)
+        row["models"] = {model: federated_accuracy(parts[name], model, settings, tell) for model in names}
+        reference = row["als"]["full"]["ndcg"] if "als" in row else 0.0
+        for model in row["models"].values():
+            model["of_als"] = model["full"]["ndcg"] / reference if reference else None
+        first = row["models"][names[0]]
+        row["federated"] = {key: value for key, value in first.items() if key != "curve"}
+        result["datasets"][name] = row
     return result
-
-
-def split_parts(name: str, data: Interactions, settings: AccuracySettings) -> Parts:
-    """The training and the test part."""
-    train, test = data.split(test=settings.test, seed=settings.seed)
-    if len(test) == 0:
-        raise DataError(
-            f"{name} leaves nothing for a test: each of its {data.n_users:,} users has a single item.",
-            "Give data in which users have two items or more.",
-        )
-    return train, test
 
 
 def central_accuracy(parts: Parts, methods: Sequence[str], seed: int, say: Say) -> dict[str, Any]:
     """The accuracy of each baseline."""
     train, test = parts
-    found = {}
+    result = {}
     for name in methods:
         say(LABELS[name])
-        found[name] = as_dict(evaluate(CENTRAL[name](train, seed), train, test, Ranking(), Workers()))
-    return found
+        result[name] = as_dict(evaluate(CENTRAL[name](train, seed), train, test, Ranking(), Workers()))
+    return result
 
 
 def federated_accuracy(parts: Parts, name: str, settings: AccuracySettings, say: Say) -> dict[str, Any]:
@@ -109,15 +111,6 @@ def curve_rounds(rounds: int) -> list[int]:
     return [*(point for point in points if point < rounds), rounds]
 
 
-def with_shares(row: dict[str, Any]) -> dict[str, Any]:
-    """Add each model's full NDCG relative to ALS, and the first model as ``federated``."""
-    reference = row["als"]["full"]["ndcg"] if "als" in row else 0.0
-    for model in row["models"].values():
-        model["of_als"] = model["full"]["ndcg"] / reference if reference else None
-    first = next(iter(row["models"].values()))
-    return row | {"federated": {key: value for key, value in first.items() if key != "curve"}}
-
-
 def as_dict(result: Evaluation) -> dict[str, Any]:
     """The means over users in both protocols."""
     return {"full": result.full, "sampled": result.sampled}
@@ -130,7 +123,9 @@ def accuracy_plot(result: Mapping[str, Any], kind: str = "svg") -> bytes:
     for name, row in result["datasets"].items():
         curves = {f"federated {model}": found["curve"] for model, found in row["models"].items()}
         curves |= {LABELS[method]: [row[method]] for method in CENTRAL if method in row}
-        for series, curve in curves.items():
-            points = [(point.get("round"), 100 * point["full"]["ndcg"]) for point in curve]
-            rows += [(Path(name).name, "round", ylabel, series, x, y, None) for x, y in points]
+        rows += [
+            (Path(name).name, "round", ylabel, series, point.get("round"), 100 * point["full"]["ndcg"], None)
+            for series, curve in curves.items()
+            for point in curve
+        ]
     return curve_plot(curve_points(rows), kind)

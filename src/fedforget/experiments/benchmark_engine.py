@@ -113,7 +113,7 @@ def useful_flops(model: Recommender, train: Interactions, fed: Federation) -> fl
     if isinstance(model, IALS):
         fitted = model.dim**2 * float(positives.sum()) + model.dim**3 / 3 * positives.size
         return fitted + 2 * 2 * train.n_items * model.dim**2
-    samples = positives + np.array([fed.config.sampler.count(model.negatives, int(n)) for n in positives])
+    samples = positives + fed.config.sampler.count(model.negatives, positives)
     local = fed.config.training
     steps = local.epochs * np.ceil(samples / local.batch).sum()
     seen = float(local.epochs * samples.sum())

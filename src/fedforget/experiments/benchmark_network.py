@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -33,38 +33,33 @@ from fedforget.server.unlearning.receipt import Receipt
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Nodes with one user each, rounds of training, and the seed."""
-
-    devices: int = 3
-    rounds: int = 5
-    seed: int = 0
-
-
-def bench_flower(
-    data: Interactions, models: list[str], settings: NetworkSettings, say: Say = lambda line: None
-) -> dict[str, Any]:
-    """Bytes per device and seconds per round of each model."""
-    devices, rounds = settings.devices, settings.rounds
+def bench_flower(data: Interactions, models: list[str], devices: int, rounds: int, say: Say) -> dict[str, Any]:
+    """Bytes per device and seconds per round of each model, on nodes with one user each."""
     result: dict[str, Any] = {"models": {}, "devices": devices, "rounds": rounds, "machine": machine.describe()}
     for name in models:
         say(f"{name}: messages")
-        row = bench_messages(data, name, seed=settings.seed)
+        row = bench_messages(data, name)
         say(f"{name}: {rounds} rounds on {devices} nodes, then forgetting one user")
-        result["models"][name] = row | bench_rounds(data, name, settings)
+        trained, erasures = _erase(data, name, devices, rounds, {"fru": FRU()}, lambda line: None)
+        receipt, replayed = erasures["fru"]
+        result["models"][name] = row | {
+            "first_round_seconds": trained[0],
+            "round_seconds": median(trained[1:]),
+            "replay_seconds": median(replayed),
+            "erasure_seconds": receipt.seconds,
+        }
     return result
 
 
-def bench_messages(data: Interactions, model: str, users: int = 20, seed: int = 0) -> dict[str, float]:
+def bench_messages(data: Interactions, model: str, users: int = 20) -> dict[str, float]:
     """Mean bytes to and from a device with one user, in training and in replays for both calibrations."""
-    train, _ = data.split(test=0.2, seed=seed)
+    train, _ = data.split(test=0.2)
     places = np.linspace(0, train.n_users - 1, min(users, train.n_users)).astype(int)
-    config = RunConfig(model=MODELS.build(model), log=Log("float32"), seed=seed, engine="flower")
+    config = RunConfig(model=MODELS.build(model), log=Log("float32"), engine="flower")
     sizes: dict[str, list[int]] = {"down": [], "up": [], "replay_up": [], "replay_stored_up": []}
     with TemporaryDirectory(prefix="fedforget-bench-") as folder:
         invitation = create_federation(Path(folder) / "run", config, train.item_ids.tolist())
-        public, training = config.model.init_public(train.n_items, seed), Train(config.training.epochs)
+        public, training = config.model.init_public(train.n_items, config.seed), Train(config.training.epochs)
         host, sent = Host(Path(folder) / "device"), (public.items, public.dense)
         for user in train.user_ids[places].tolist():
             host.enrol(invitation.terms, user, items_of(invitation, train, train, user)["train"])
@@ -84,26 +79,12 @@ def weight(content: RecordDict) -> int:
     return sum(len(part.deflate()) for part in get_all_nested_objects(content).values())
 
 
-def bench_rounds(data: Interactions, model: str, settings: NetworkSettings) -> dict[str, float]:
-    """Median seconds of a round and of a replayed round."""
-    trained, erasures = _erase(data, model, settings, {"fru": FRU()}, lambda line: None)
-    receipt, replayed = erasures["fru"]
-    return {
-        "first_round_seconds": trained[0],
-        "round_seconds": median(trained[1:]),
-        "replay_seconds": median(replayed),
-        "erasure_seconds": receipt.seconds,
-    }
-
-
-def bench_erasure(
-    data: Interactions, model: str, settings: NetworkSettings, say: Say = lambda line: None
-) -> dict[str, Any]:
+def bench_erasure(data: Interactions, model: str, devices: int, rounds: int, say: Say) -> dict[str, Any]:
     """Seconds and communication rounds of forgetting a user by FRU, condensed Retrain and Retrain."""
-    bench_messages(data, model, users=2, seed=settings.seed)  # compiles
+    bench_messages(data, model, users=2)  # compiles
     condensed = condensed_retrain(MODELS.build(model))
     methods: dict[str, Method] = {"fru": FRU(), "retrain-condensed": condensed, "retrain": Retrain()}
-    _, erasures = _erase(data, model, settings, methods, say)
+    _, erasures = _erase(data, model, devices, rounds, methods, say)
     rows = {
         name: {
             "seconds": receipt.seconds,
@@ -113,38 +94,38 @@ def bench_erasure(
         }
         for name, (receipt, _) in erasures.items()
     }
-    sizes = {"model": model, "devices": settings.devices, "rounds": settings.rounds}
-    return {"erasure": rows, **sizes, "machine": machine.describe()}
+    return {"erasure": rows, "model": model, "devices": devices, "rounds": rounds, "machine": machine.describe()}
 
 
 def _erase(
-    data: Interactions, model: str, settings: NetworkSettings, methods: Mapping[str, Method], say: Say
+    data: Interactions, model: str, devices: int, rounds: int, methods: Mapping[str, Method], say: Say
 ) -> tuple[list[float], dict[str, tuple[Receipt, list[float]]]]:
     """Train one federation on a network, and forget one user after another, each by another method.
 
     Returns the seconds of the rounds, and for each method its receipt and the seconds of the rounds after it. There is
     one user for each node and one to forget for each method; all of them take part in every round.
     """
-    rounds, seed = settings.rounds, settings.seed
-    few = data.only(data.user_ids[: settings.devices + len(methods)].tolist())
-    train, test = few.split(test=0.2, seed=seed)
-    own = RunConfig(model=MODELS.build(model), server=ServerConfig(fraction=1.0), seed=seed, engine="flower")
-    with TemporaryDirectory(prefix="fedforget-bench-") as folder:
-        trial = Trial(Path(folder), own, train, test, settings.devices)
-        with trial:
-            say(f"{model}: {rounds} rounds on {settings.devices} nodes")
+    train, test = data.only(data.user_ids[: devices + len(methods)].tolist()).split(test=0.2)
+    config = RunConfig(model=MODELS.build(model), server=ServerConfig(fraction=1.0), engine="flower")
+    with (
+        TemporaryDirectory(prefix="fedforget-bench-") as folder,
+        Trial(Path(folder), config, train, test, devices) as trial,
+    ):
+        say(f"{model}: {rounds} rounds on {devices} nodes")
+        trial.serve(rounds)
+        trained, _ = _measured(trial.run, rounds)
+        erasures = {}
+        for (name, method), user in zip(methods.items(), reversed(train.user_ids.tolist()), strict=False):
+            say(f"{model}: forgetting a user by {name}")
+            request = trial.forget([user], method)
             trial.serve(rounds)
-            trained, erased = _seconds(trial.run, rounds), {}
-            for (name, method), user in zip(methods.items(), reversed(train.user_ids.tolist()), strict=False):
-                say(f"{model}: forgetting a user by {name}")
-                request = trial.forget([user], method)
-                trial.serve(rounds)
-                erased[name] = (request.id, _seconds(trial.run, rounds))
-        with closing(Service(trial.run, lambda *_: None)) as service:  # type: ignore[arg-type]
-            receipts = {receipt.request: receipt for receipt in service.receipts()}
-    return trained, {name: (receipts[request], seconds) for name, (request, seconds) in erased.items()}
+            seconds, receipts = _measured(trial.run, rounds)
+            erasures[name] = receipts[request.id], seconds
+    return trained, erasures
 
 
-def _seconds(run: Path, rounds: int) -> list[float]:
+def _measured(run: Path, rounds: int) -> tuple[list[float], dict[str, Receipt]]:
+    """The seconds of each round, and the receipts by request."""
     with closing(Service(run, lambda *_: None)) as service:  # type: ignore[arg-type]
-        return [service.history.record(round_).seconds for round_ in range(1, rounds + 1)]
+        seconds = [service.history.record(round_).seconds for round_ in range(1, rounds + 1)]
+        return seconds, {receipt.request: receipt for receipt in service.receipts()}

@@ -14,14 +14,13 @@ from fedforget.data import Interactions
 from fedforget.errors import ConfigError, unknown_choice
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.evaluation.ranking import Scorer
-from fedforget.experiments.measures import popularity
 from fedforget.models.parameters import Array
 from fedforget.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-#: RunConfig of each method; all others are the library's defaults.
+#: Settings of each method; all others are the library's defaults.
 SETTINGS: dict[str, dict[str, Any]] = {
     "popular": {},
     "item-knn": {"K": 100},
@@ -34,9 +33,10 @@ LABELS = {"popular": "Most popular", "item-knn": "Item kNN", "als": "ALS", "als-
 ALPHAS, REGULARISATIONS, VALIDATION = (1, 3, 10), (0.01, 1, 10, 30, 100), 0.1
 
 
-def popular(train: Interactions, seed: int) -> Scorer:
+def popular(train: Interactions, seed: int = 0) -> Scorer:
     """The number of users of each item."""
-    return popularity(train)
+    counts = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
+    return lambda _: counts
 
 
 def item_knn(train: Interactions, seed: int) -> Scorer:
@@ -55,7 +55,8 @@ def als(train: Interactions, seed: int, **settings: float) -> Scorer:
     """Alternating least squares on implicit feedback (Hu et al. 2008)."""
     from implicit.als import AlternatingLeastSquares
 
-    return _factors(AlternatingLeastSquares(**(settings or SETTINGS["als"]), use_gpu=False, random_state=seed), train)
+    chosen = settings or SETTINGS["als"]
+    return _fit_factors(train, lambda: AlternatingLeastSquares(**chosen, use_gpu=False, random_state=seed))
 
 
 def als_tuned(train: Interactions, seed: int) -> Scorer:
@@ -74,8 +75,8 @@ def bpr(train: Interactions, seed: int) -> Scorer:
     """Bayesian personalized ranking (Rendle et al. 2009), on one thread to be reproducible."""
     from implicit.bpr import BayesianPersonalizedRanking
 
-    model = BayesianPersonalizedRanking(**SETTINGS["bpr"], use_gpu=False, num_threads=1, random_state=seed)
-    return _factors(model, train)
+    settings = SETTINGS["bpr"] | {"use_gpu": False, "num_threads": 1, "random_state": seed}
+    return _fit_factors(train, lambda: BayesianPersonalizedRanking(**settings))
 
 
 #: Each method fits the training part with a seed and returns a scorer.
@@ -111,8 +112,10 @@ def user_item_matrix(train: Interactions) -> csr_matrix:
     return csr_matrix((np.ones(len(train), np.float32), indices, indptr), shape=(train.n_users, train.n_items))
 
 
-def _factors(model: Any, train: Interactions) -> Scorer:
+def _fit_factors(train: Interactions, build: Callable[[], Any]) -> Scorer:
+    """Scores by the factors of a model of implicit, which warns if BLAS has several threads."""
     with threadpool_limits(limits=1, user_api="blas"):
+        model = build()
         model.fit(user_item_matrix(train), show_progress=False)
     users: Array = model.user_factors
     items: Array = model.item_factors

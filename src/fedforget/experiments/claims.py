@@ -50,18 +50,17 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """What follows from the checks."""
         return verdict(outcomes(self.of("sampled"), strict=self.strict))
 
     def row(self) -> dict[str, str]:
         """The claim as a row of a table."""
         checks, shown = self.of("sampled"), self.verdict
         values, strict = checks["value"].to_list(), self.strict and self.unit == " points"
-        lowest = checks.sort("difference").to_dicts()[0] if shown in (IN_PART, FAILS) else {}
+        lowest = checks.sort("difference", maintain_order=True).to_dicts()[0] if shown in (IN_PART, FAILS) else {}
         metric = {"sampled_hr": "HR", "sampled_ndcg": "NDCG"}.get(lowest.get("metric", ""))
-        settings = [experiment.setting for experiment in STUDIES[self.study].experiments(Choices())]
         by = ["dataset", "model"] if self.study == "storage" else ["dataset", "model", "malicious"]
-        expected = {tuple(getattr(setting, name) for name in by) for setting in settings}
+        experiments = STUDIES[self.study].experiments(Choices())
+        expected = {tuple(getattr(experiment.setting, name) for name in by) for experiment in experiments}
         return {
             "study": self.study,
             "claim": self.text,
@@ -101,9 +100,10 @@ def _recovery(summary: pl.DataFrame) -> list[Claim]:
     rows, printed = study_rows(summary, "table-1"), _printed("table-1")
 
     def claim(text: str, better: str, worse: str, *, strict: bool = True) -> Claim:
-        own = [] if better in OURS else outcomes(_compare(_of(printed, better), _of(printed, worse)), strict=strict)
-        checks = _compare(_of(rows, better), _of(rows, worse))
-        return Claim("table-1", text, checks, strict=strict, ours=better in OURS, paper=own)
+        ours = better in OURS
+        checks, paper = (_compare(frame.filter(way=better), frame.filter(way=worse)) for frame in (rows, printed))
+        paper_outcomes = [] if ours else outcomes(paper, strict=strict)
+        return Claim("table-1", text, checks, strict=strict, ours=ours, paper=paper_outcomes)
 
     text, device = "{} is at least as good as Retrain in every setting", f"{VARIANTS['fru-device'].label},"
     return [
@@ -120,18 +120,18 @@ def _recovery(summary: pl.DataFrame) -> list[Claim]:
 
 def _speed(summary: pl.DataFrame) -> list[Claim]:
     rows = study_rows(summary, "speed")
+    seconds = rows.filter(metric="seconds")
 
     def factor(name: str, way: str, goal: float) -> Claim:
         ratio = pl.col("mean")
-        checks = _checks(_of(rows, way).filter(pl.col("metric") == "ratio"), ratio - goal, ratio)
+        checks = _checks(rows.filter(way=way, metric="ratio"), ratio - goal, ratio)
         text = f"{name} is {goal:g}x as fast as Retrain at λ = 0.1"
         return Claim("speed", text, checks, "x", strict=False, ours=way in OURS)
 
     def faster(text: str, way: str, others: list[str]) -> Claim:
-        seconds = rows.filter(pl.col("metric") == "seconds")
-        other = seconds.filter(pl.col("way").is_in(others)).group_by(PLACE).agg(other=pl.col("mean").min())
-        faster_by = pl.col("other") - pl.col("mean")
-        return Claim("speed", text, _checks(_of(seconds, way).join(other, on=PLACE), faster_by), " s")
+        fastest = seconds.filter(pl.col("way").is_in(others)).group_by(PLACE).agg(fastest=pl.col("mean").min())
+        pairs = seconds.filter(way=way).join(fastest, on=PLACE, maintain_order="left")
+        return Claim("speed", text, _checks(pairs, pl.col("fastest") - pl.col("mean")), " s")
 
     return [
         factor("FRU", "fru-server", paper_figures("speed")["value"].item()),
@@ -142,40 +142,38 @@ def _speed(summary: pl.DataFrame) -> list[Claim]:
 
 
 def _parameters(summary: pl.DataFrame) -> list[Claim]:
-    alpha, beta, curve = study_rows(summary, "alpha"), study_rows(summary, "beta"), study_rows(summary, "lambda")
-    importance, drawn, every = (
-        _of(alpha, way).filter(pl.col("selection") == selection).with_columns(detail=pl.format("α = {}", "alpha"))
-        for way, selection in (("fru-server", "importance"), ("fru-server", "random"), ("fru-all", "all"))
-    )
-    best = importance.sort("mean", descending=True, maintain_order=True).unique(
-        CHECK, keep="first", maintain_order=True
-    )
-    mixed = beta.filter(pl.col("sampler") == "mixed").with_columns(detail=pl.format("β = {}", "beta"))
+    alpha, beta, curve = (study_rows(summary, study) for study in ("alpha", "beta", "lambda"))
+    alpha = alpha.with_columns(detail=pl.format("α = {}", "alpha"))
+    importance = alpha.filter(way="fru-server", selection="importance")
+    highest = importance.sort("mean", descending=True, maintain_order=True)
+    best = highest.unique(CHECK, keep="first", maintain_order=True)
+    random, every = alpha.filter(way="fru-server", selection="random"), alpha.filter(way="fru-all", selection="all")
+    mixed = beta.filter(sampler="mixed").with_columns(detail=pl.format("β = {}", "beta"))
     others = beta.filter(pl.col("sampler") != "mixed")
-    whole = others.filter(pl.col("sampler") == "random", pl.col("beta") == 1)
-    fru, printed = _of(curve, "fru-server"), _printed("lambda")
-    accuracy, time = pl.col("metric").is_in(ACCURACIES), pl.col("metric").is_in(["ratio", "seconds"])
-    lower, slower = (outcomes(_falling(printed.filter(kind)), strict=True) for kind in (accuracy, time))
+    half, whole = mixed.filter(beta=0.5), others.filter(sampler="random", beta=1)
+    fru, printed = curve.filter(way="fru-server"), _printed("lambda")
+    accuracy = pl.col("metric").is_in(ACCURACIES)
+    lower, slower = (outcomes(_falling(printed.filter(kind)), strict=True) for kind in (accuracy, ~accuracy))
     equal = "Mixed at β = 0.5 is at least as good as random at β = 1"
     return [
-        Claim("alpha", "Importance beats random selection at every α", _compare(importance, drawn, "alpha")),
+        Claim("alpha", "Importance beats random selection at every α", _compare(importance, random, "alpha")),
         Claim("alpha", "The accuracy peaks below α = 1", _compare(best, every)),
         Claim("beta", "The mixed sampler beats random, user and item at the same β", _compare(mixed, others, "beta")),
-        Claim("beta", equal, _compare(mixed.filter(pl.col("beta") == 0.5), whole), strict=False),
+        Claim("beta", equal, _compare(half, whole), strict=False),
         Claim("lambda", "The accuracy falls as λ grows", _falling(fru.filter(accuracy)), paper=lower),
-        Claim("lambda", "The time grows with λ", _falling(fru.filter(pl.col("metric") == "ratio")), "x", paper=slower),
+        Claim("lambda", "The time grows with λ", _falling(fru.filter(metric="ratio")), "x", paper=slower),
     ]
 
 
 def _storage(summary: pl.DataFrame) -> list[Claim]:
     sizes = wide(study_rows(summary, "storage"), "mean", [*PLACE, "place", "way"], SIZES)
-    shares = paper_figures("storage").filter(pl.col("metric") == "share").select("dataset", "model", printed="value")
-    server, device = _of(sizes, "fru-server"), _of(sizes, "fru-device")
+    shares = paper_figures("storage").filter(metric="share").select("dataset", "model", printed="value")
+    server, device = sizes.filter(way="fru-server"), sizes.filter(way="fru-device")
     of_formula = 100 * pl.col("log_rows_bytes") / pl.col("formula_bytes")
     share = 100 * pl.col("log_bytes") / pl.col("item_table_bytes")
     near = _checks(server, 100 * TOLERANCE - (of_formula - 100).abs(), of_formula)
     extra = _checks(server.join(shares, on=["dataset", "model"]), (1 + TOLERANCE) * pl.col("printed") - share, share)
-    printed = " or ".join(f"{one['printed']:g}% ({one['dataset']}, {one['model']})" for one in shares.to_dicts())
+    printed = " or ".join(f"{value:g}% ({dataset}, {model})" for dataset, model, value in shares.iter_rows())
     goal = f"The log of {VARIANTS['fru-device'].label}, takes at most {OUR_SHARE:.0%} of the item table"
     return [
         Claim("storage", "A device stores α(1 + βn) rows for each item and round", near, "% of that", strict=False),
@@ -185,33 +183,33 @@ def _storage(summary: pl.DataFrame) -> list[Claim]:
 
 
 def _printed(study: str) -> pl.DataFrame:
-    """The paper's figures in the columns of a summary."""
-    figures = paper_figures(study)
-    metric = pl.when(pl.col("metric") == "seconds").then("metric").otherwise(pl.format("sampled_{}", "metric"))
-    mean = pl.when(pl.col("metric") == "seconds").then(-pl.col("mean")).otherwise(pl.col("mean"))
-    return with_labels(figures.with_columns(metric=metric, mean=mean, spread=pl.lit(0.0), rounds=pl.lit(0)))
-
-
-def _of(rows: pl.DataFrame, way: str) -> pl.DataFrame:
-    return rows.filter(pl.col("way") == way)
+    """The paper's figures in the columns of a summary; times are negative, so that longer is lower."""
+    seconds = pl.col("metric") == "seconds"
+    metric = pl.when(seconds).then("metric").otherwise(pl.format("sampled_{}", "metric"))
+    mean = pl.when(seconds).then(-pl.col("mean")).otherwise("mean")
+    figures = paper_figures(study).with_columns(metric=metric, mean=mean, spread=pl.lit(0.0), rounds=pl.lit(0))
+    return with_labels(figures)
 
 
 def _compare(better: pl.DataFrame, worse: pl.DataFrame, *on: str) -> pl.DataFrame:
     """Checks that accuracies are higher, where both were measured."""
-    on = (*CHECK, *on)
-    lower = worse.select(*on, low="mean", low_spread="spread")
-    joined = better.filter(pl.col("metric").is_in(ACCURACIES[:4])).join(lower, on=on, maintain_order="left")
-    spread = ((pl.col("spread") ** 2 + pl.col("low_spread") ** 2) / 2).sqrt()
-    return _checks(joined.with_columns(spread=spread), pl.col("mean") - pl.col("low"))
+    keys = [*CHECK, *on]
+    lower = worse.select(*keys, low="mean", low_spread="spread")
+    joined = better.filter(pl.col("metric").is_in(ACCURACIES[:4])).join(lower, on=keys, maintain_order="left")
+    return _checks(joined.with_columns(spread=_pooled("low_spread")), pl.col("mean") - pl.col("low"))
 
 
 def _falling(curve: pl.DataFrame) -> pl.DataFrame:
     """Checks that a metric falls from each λ to the next."""
-    curve = curve.sort("lambda", maintain_order=True).with_columns(detail=pl.format("λ = {}", "lambda"))
-    before, spread = (pl.col(name).shift(1).over(CHECK) for name in ("mean", "spread"))
-    pooled = ((pl.col("spread") ** 2 + spread**2) / 2).sqrt()
-    steps = curve.filter(pl.col("metric") != "full_recall").with_columns(before=before, spread=pooled)
-    return _checks(steps.drop_nulls("before"), pl.col("before") - pl.col("mean"))
+    curve = curve.filter(pl.col("metric") != "full_recall").sort("lambda", maintain_order=True)
+    before = {f"{name}_before": pl.col(name).shift(1).over(CHECK) for name in ("mean", "spread")}
+    steps = curve.with_columns(detail=pl.format("λ = {}", "lambda"), **before).drop_nulls("mean_before")
+    return _checks(steps.with_columns(spread=_pooled("spread_before")), pl.col("mean_before") - pl.col("mean"))
+
+
+def _pooled(other: str) -> pl.Expr:
+    """The root mean square of two standard deviations."""
+    return ((pl.col("spread") ** 2 + pl.col(other) ** 2) / 2).sqrt()
 
 
 def _checks(rows: pl.DataFrame, difference: pl.Expr, value: pl.Expr | None = None) -> pl.DataFrame:
@@ -219,9 +217,8 @@ def _checks(rows: pl.DataFrame, difference: pl.Expr, value: pl.Expr | None = Non
     defaults = {"metric": pl.lit(""), "detail": pl.lit(""), "spread": pl.lit(0.0)}
     rows = rows.with_columns(**{name: column for name, column in defaults.items() if name not in rows.columns})
     scale = pl.when(pl.col("metric").is_in(ACCURACIES)).then(100).otherwise(1)
-    return rows.with_columns(difference=difference, value=scale * difference if value is None else value).select(
-        *CHECK, "detail", "value", "difference", "spread"
-    )
+    rows = rows.with_columns(difference=difference, value=scale * difference if value is None else value)
+    return rows.select(*CHECK, "detail", "value", "difference", "spread")
 
 
 def _count(holds: Sequence[bool]) -> str:

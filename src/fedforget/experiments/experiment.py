@@ -10,7 +10,6 @@ from typing import Any
 
 from fedforget.experiments.variants import VARIANTS, Variant
 from fedforget.models import Recommender
-from fedforget.protocol.log import Log
 from fedforget.protocol.sampler import SAMPLERS, Sampler
 from fedforget.protocol.training import LocalTraining
 from fedforget.server.presets import configure
@@ -45,7 +44,6 @@ class Setting:
         return configure(self.model, "paper").model
 
     def build_sampler(self) -> Sampler:
-        """The negative sampler."""
         return SAMPLERS.build(self.sampler, beta=self.beta)
 
 
@@ -79,14 +77,12 @@ class Experiment:
     def resolve(self) -> Variant:
         """The variant with this experiment's own settings."""
         variant = VARIANTS[self.variant]
-        if self.alpha is not None or self.selection is not None:
-            log = variant.log
-            log = Log(log.encoding, self.selection or log.selection, self.alpha or log.alpha)
-            variant = replace(variant, log=log)
+        log, method = variant.log, variant.method
+        log = replace(log, selection=self.selection or log.selection, alpha=self.alpha or log.alpha)
         if self.replay_fraction is not None:
-            assert isinstance(variant.method, FRU)
-            variant = replace(variant, method=replace(variant.method, replay_fraction=self.replay_fraction))
-        return variant
+            assert isinstance(method, FRU)
+            method = replace(method, replay_fraction=self.replay_fraction)
+        return replace(variant, log=log, method=method)
 
     def fingerprint(self) -> str:
         """A hash of all settings that affect the result. A result with another fingerprint is outdated."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import threading
 import time
@@ -24,7 +23,7 @@ SIDE = 2048
 def describe() -> dict[str, Any]:
     """The machine and the versions that affect its speed."""
     return {
-        "processor": _processor(),
+        "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": available_cores(),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -56,35 +55,32 @@ def peak_gflops(cores: int, repeats: int = 5) -> float:
 
 def resident_bytes() -> int:
     """The memory that this process holds; its peak on systems other than Linux."""
+    return _memory_field("VmRSS")
+
+
+def memory() -> dict[str, Any]:
+    """Memory held now, and the peak since the last call (since the start on systems other than Linux)."""
+    peak = _memory_field("VmHWM")
+    gc.collect()
     with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    held = resident_bytes()
+    return {"resident_bytes": held, "allocated_bytes": _memory_field("RssAnon"), "peak_bytes": max(peak, held)}
+
+
+def _memory_field(name: str) -> int:
+    """A value of /proc/self/status in bytes; the peak of the resident memory on systems without that file."""
+    if value := _field("/proc/self/status", name):
+        return 1024 * int(value.split()[0])
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
 
 
-def memory() -> dict[str, Any]:
-    """Memory held now, and the peak since the last call (since the start on systems other than Linux)."""
-    peak = _status("VmHWM")
-    gc.collect()
+def _field(path: str, name: str) -> str:
+    """The value after ``name:`` in a file of the kernel; empty if there is none."""
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    held = resident_bytes()
-    return {"resident_bytes": held, "allocated_bytes": _status("RssAnon"), "peak_bytes": max(peak, held)}
-
-
-def _status(name: str) -> int:
-    """A value of /proc/self/status; the resident memory if there is none."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-    except (OSError, StopIteration):
-        return resident_bytes()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(name):
+                return line.partition(":")[2].strip()
+    return ""

@@ -1,22 +1,80 @@
-"""Measures of a stored federation: accuracy after any round, and the size of the device logs."""
+"""Measures of a federation: accuracy after any round, size of the device logs, and cost of unlearning."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from fedforget.data import Interactions
 from fedforget.device.log.stats import PaperLog, log_stats
 from fedforget.device.scoring import scorer
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.evaluation.ranking import Scorer
-from fedforget.experiments.outcome import Accuracy, Curve, LogSize
 from fedforget.runtime.workers import Workers
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation.federation import Federation
 
 #: Positions of the points of a curve, as fractions of all rounds.
 CURVE_POINTS = (0.05, 0.15, 0.3, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Metrics of the remaining users in both protocols."""
+
+    sampled: Mapping[str, float]
+    full: Mapping[str, float]
+
+
+#: Accuracy by round.
+Curve = Sequence[tuple[int, Accuracy]]
+
+
+@dataclass(frozen=True)
+class LogSize:
+    """Mean size of the unlearning log in bytes per device.
+
+    ``rows`` are the item rows (or their norms), ``dense`` the other public tensors, ``formula`` the size of the item
+    rows by the paper's formula, and ``item_table`` the item embeddings in float32.
+    """
+
+    total: float
+    rows: float
+    dense: float
+    formula: float
+    item_table: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Cost and accuracy of one unlearning variant.
+
+    ``seconds`` is the wall time of unlearning without evaluation. ``speedup`` is relative to Retrain; None if nothing
+    was unlearned or Retrain was not measured.
+    """
+
+    seconds: float
+    speedup: float | None
+    accuracy: Accuracy
+    log: LogSize
+    receipt: Receipt | None = field(default=None, compare=False)
+    curve: Curve = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, without receipt and curve."""
+        return {
+            "seconds": self.seconds,
+            "speedup": self.speedup,
+            "communication_rounds": 0 if self.receipt is None else self.receipt.communication_rounds,
+            **asdict(self.accuracy),
+            "log": asdict(self.log),
+        }
+
+    def curve_dicts(self) -> list[dict[str, Any]]:
+        """The curve as plain values."""
+        return [{"round": round_, **asdict(accuracy)} for round_, accuracy in self.curve]
 
 
 def accuracy_after(fed: Federation, round_: int, train: Interactions, test: Interactions) -> Accuracy:
@@ -47,23 +105,13 @@ def accuracy_of(score: Scorer, train: Interactions, test: Interactions, workers:
     return Accuracy(result.sampled, result.full)
 
 
-def popularity(train: Interactions) -> Scorer:
-    """Scores every item by its number of users."""
-    counts = np.bincount(train.indices, minlength=train.n_items).astype(np.float32)
-    return lambda _: counts
-
-
 def log_size(fed: Federation) -> LogSize:
     """The mean log of a device: all entries, and the copy of the private parameters from before the last round."""
     stats = log_stats(fed.devices.log, fed.train.user_keys)
     paper = PaperLog.of(fed.model, fed.config.sampler, fed.train.counts, stats.entries)
-    return LogSize(
-        total=float(stats.per_device.mean()),
-        rows=float(stats.of("rows").mean()),
-        dense=float(stats.of("dense").mean()),
-        formula=float(paper.rows.mean()),
-        item_table=item_table_bytes(fed),
-    )
+    means = (float(size.mean()) for size in (stats.per_device, stats.of("rows"), stats.of("dense"), paper.rows))
+    total, rows, dense, formula = means
+    return LogSize(total, rows, dense, formula, item_table_bytes(fed))
 
 
 def item_table_bytes(fed: Federation) -> int:

@@ -83,13 +83,12 @@ def study_table(study: str, rows: pl.DataFrame) -> pl.DataFrame:
     rows = pl.concat([rows, _minus_retrain(rows)])
     if study == "storage":  # the paper's formula is for its own log
         rows = rows.filter((pl.col("metric") != "formula_bytes") | (pl.col("way") == "fru-server"))
-    values = rows.select("mean", "std", "metric").iter_rows()
-    texts = pl.Series("text", [_text(*value) for value in values], dtype=pl.String)
-    key = [name for name in ("selection", "alpha", "sampler", "beta", "lambda") if name in INDEX[study]]
+    texts = [_text(*value) for value in rows.select("mean", "std", "metric").iter_rows()]
     metrics = [metric for group in COLUMNS.values() for metric in group]
-    table = wide(rows.with_columns(texts), "text", ["place", "way", "variant", *key], metrics)
+    rows = rows.with_columns(pl.Series("text", texts, dtype=pl.String))
     columns = [pl.concat_str(*group, separator=" / ", ignore_nulls=True).alias(name) for name, group in COLUMNS.items()]
-    table = table.select(*INDEX[study], *columns).with_columns(pl.col(*COLUMNS).replace("", None))
+    table = wide(rows, "text", ["way", *INDEX[study]], metrics).select(*INDEX[study], *columns)
+    table = table.with_columns(pl.col(*COLUMNS).replace("", None))
     return table.select(column for column in table if column.null_count() < table.height).rename(SYMBOLS, strict=False)
 
 
@@ -115,16 +114,16 @@ def _text(mean: float | None, std: float | None, metric: str) -> str | None:
         return f"{mean:.1%}" if mean >= 0.1 else f"{mean:.2%}"
     if metric == "paper_rows":
         return f"{mean:,.0f} rows"
-    unit = {"seconds": " s", "ratio": "x", "paper_seconds": " s"}.get(metric)
-    return format_mean(mean, std, 100) if unit is None else format_mean(mean, std, unit=unit)
+    units = {"seconds": " s", "ratio": "x", "paper_seconds": " s"}
+    return format_mean(mean, std, unit=units[metric]) if metric in units else format_mean(mean, std, 100)
 
 
 def _minus_retrain(rows: pl.DataFrame) -> pl.DataFrame:
     """The differences from Retrain, in the same setting, as metrics of their own."""
     retrain = pl.col("mean").filter(pl.col("way") == "retrain").first().over(*PLACE[:3], "metric")
-    gaps = rows.filter(pl.col("metric").str.contains("hr|ndcg"), pl.col("malicious") > 0)
-    metric = pl.format("minus_{}", "metric")
-    return gaps.with_columns(metric=metric, mean=pl.col("mean") - retrain).filter(pl.col("way") != "retrain")
+    accuracies = rows.filter(pl.col("metric").str.contains("hr|ndcg"), pl.col("malicious") > 0)
+    gaps = accuracies.with_columns(metric=pl.format("minus_{}", "metric"), mean=pl.col("mean") - retrain)
+    return gaps.filter(pl.col("way") != "retrain")
 
 
 def _provenance(frame: pl.DataFrame) -> pl.DataFrame:
@@ -164,14 +163,18 @@ def insert(page: str, section: str) -> str:
 
 def write(folder: Path, frame: pl.DataFrame, into: Path | None = None) -> Path:
     """Write the plots and page.md to a folder, and the section into a page with markers."""
-    own = section(frame, "")
-    page = None if into is None else insert(_read(into), section(frame, relative_prefix(into, folder)))
+    pages = {folder / "page.md": section(frame, "")}
+    if into is not None:
+        try:
+            text = into.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"Cannot read {into}: {error}.", "Give the path of an existing Markdown page.") from error
+        pages[into] = insert(text, section(frame, relative_prefix(into, folder)))
     make_folder(folder)
     for name, data in study_plots(summarize(current(frame))):
         write_file(folder / name, data)
-    write_file(folder / "page.md", own.encode())
-    if into is not None and page is not None:
-        write_file(into, page.encode())
+    for path, text in pages.items():
+        write_file(path, text.encode())
     return folder / "page.md"
 
 
@@ -179,10 +182,3 @@ def relative_prefix(page: Path, folder: Path) -> str:
     """The path from a page to the files in a folder."""
     path = PurePath(os.path.relpath(folder.resolve(), page.resolve().parent)).as_posix()
     return "" if path == "." else f"{path}/"
-
-
-def _read(page: Path) -> str:
-    try:
-        return page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"Cannot read {page}: {error}.", "Give the path of an existing Markdown page.") from error

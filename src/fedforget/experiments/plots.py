@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +16,6 @@ from fedforget.experiments.variants import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: The colour-blind safe palette of Okabe and Ito; grey for the reference.
 _PALETTE = "#d55e00 #cc79a7 #e69f00 #595959 #a6a6a6 #f0e442 #56b4e9 #0072b2 #009e73"
@@ -36,7 +36,6 @@ PARTS = {
     "share_formula_bytes": "the paper's formula",
     "paper_share": "the paper",
 }
-_MALICIOUS = pl.format("{} malicious users", "share")
 AXES = {"alpha": "α, fraction of stored rows", "beta": "β, fraction of negatives", "lambda": "λ, fraction of epochs"}
 INK, FAINT = "#222222", "#eeeeee"
 STYLE: Any = {
@@ -55,19 +54,6 @@ STYLE: Any = {
 METADATA = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
 
 
-def paint(draw: Callable[[Figure], None], inches: tuple[float, float], kind: str = "svg") -> bytes:
-    """A figure as an SVG or PNG file; the same figure gives the same bytes."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=inches, layout="constrained")
-        draw(figure)
-        file = BytesIO()
-        figure.savefig(file, format=kind, dpi=120, metadata=dict.fromkeys(METADATA[kind]))
-    return file.getvalue()
-
-
 def svg_element(data: bytes, name: str) -> str:
     """An SVG file as an element of an HTML page, with its ids prefixed by a name."""
     text = data.decode()
@@ -84,11 +70,13 @@ def variant_plot(points: pl.DataFrame, kind: str = "svg", *, log: bool = False, 
     """
     ways = [name for name in VARIANTS if name in set(points["way"])]
     lanes = int(points["lane"].max()) + 1  # type: ignore[arg-type]
-    markers = _markers(points["series"].unique(maintain_order=True).to_list())
+    series = points["series"].unique(maintain_order=True)
+    ours = [name for name in series if not name.startswith("the paper")]
+    markers = {name: MARKERS[place % len(MARKERS)] for place, name in enumerate(ours)}
+    markers = {name: markers.get(name, "|" if name == "the paper" else "x") for name in series}
 
     def draw(axes: Axes, part: pl.DataFrame, *, first: bool) -> None:
-        labels = [VARIANTS[name].label if first else "" for name in reversed(ways)]
-        axes.set_yticks(range(len(ways)), labels)
+        axes.set_yticks(range(len(ways)), [VARIANTS[name].label if first else "" for name in reversed(ways)])
         axes.set_ylim(-0.6, len(ways) - 0.4)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", color=FAINT)
@@ -97,33 +85,16 @@ def variant_plot(points: pl.DataFrame, kind: str = "svg", *, log: bool = False, 
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         if line is not None:
             axes.axvline(line, color=INK, linestyle=":", linewidth=1.2)
-        for point in part.iter_rows(named=True):
-            y = len(ways) - 1 - ways.index(point["way"]) + 0.4 * ((lanes - 1) / 2 - point["lane"]) / lanes
-            _point(axes, point, y, markers[point["series"]])
+        for x, err, way, lane, name, label in part.select("x", "err", "way", "lane", "series", "label").iter_rows():
+            y = len(ways) - 1 - ways.index(way) + 0.4 * ((lanes - 1) / 2 - lane) / lanes
+            colour, width, size = (COLOURS[way], 0.7, 7) if name in ours else (INK, 1.8, 9)
+            edge: Any = {"markeredgecolor": INK, "markeredgewidth": width, "ecolor": INK, "capsize": 2.5}
+            axes.errorbar([x], [y], xerr=err, fmt=markers[name], color=colour, markersize=size, **edge)
+            axes.annotate(label, (x, y), (8, 0), textcoords="offset points", va="center", fontsize=9)
         axes.margins(x=0.25 if part["label"].str.len_chars().max() else 0.08)
 
     height = 1.0 + 0.2 * len(ways) * (1 + min(lanes, 2))
-    return _panels(points, draw, height, kind, markers)
-
-
-def _markers(series: Sequence[str]) -> dict[str, str]:
-    ours = [name for name in series if not name.startswith("the paper")]
-    marks = {name: MARKERS[place % len(MARKERS)] for place, name in enumerate(ours)}
-    return {name: marks.get(name, "|" if name == "the paper" else "x") for name in series}
-
-
-def _point(axes: Axes, point: Mapping[str, Any], y: float, marker: str) -> None:
-    paper = marker in "|x"
-    style: Any = {
-        "color": INK if paper else COLOURS[point["way"]],
-        "markeredgecolor": INK,
-        "ecolor": INK,
-        "capsize": 2.5,
-    }
-    error = None if point["err"] is None else [point["err"]]
-    width, size = (1.8, 9) if paper else (0.7, 7)
-    axes.errorbar([point["x"]], [y], xerr=error, fmt=marker, markersize=size, markeredgewidth=width, **style)
-    axes.annotate(point["label"], (point["x"], y), (8, 0), textcoords="offset points", va="center", fontsize=9)
+    return _panels(points, "xlabel", draw, height, kind, markers)
 
 
 def curve_plot(points: pl.DataFrame, kind: str = "svg") -> bytes:
@@ -143,7 +114,7 @@ def curve_plot(points: pl.DataFrame, kind: str = "svg") -> bytes:
         axes.set_ylabel(part["ylabel"][0] if first else "")
         axes.grid(color=FAINT)
 
-    return _panels(points, draw, 2.8, kind)
+    return _panels(points, "ylabel", draw, 2.8, kind)
 
 
 def curve_points(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
@@ -153,36 +124,41 @@ def curve_points(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def _panels(
-    points: pl.DataFrame, draw: Callable[..., None], height: float, kind: str, markers: Mapping[str, str] | None = None
+    points: pl.DataFrame,
+    row_label: str,
+    draw: Callable[..., None],
+    height: float,
+    kind: str,
+    markers: dict[str, str] | None = None,
 ) -> bytes:
-    """A grid with a column for each ``panel`` and a row for each label, and one legend."""
-    row_label = "ylabel" if markers is None else "xlabel"
-    columns, rows = (points[name].unique(maintain_order=True).to_list() for name in ("panel", row_label))
+    """A figure with a column for each ``panel``, a row for each label, and one legend: of the markers, or the curves.
 
-    def paint_all(figure: Figure) -> None:
+    The same points give the same bytes.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    columns, rows = (points[name].unique(maintain_order=True).to_list() for name in ("panel", row_label))
+    inches = max(7.0, 1.6 + 3.4 * len(columns)), height * len(rows) + 0.4
+    file = BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=inches, layout="constrained")
         grid = figure.subplots(len(rows), len(columns), squeeze=False)
-        for (i, row), (j, column) in ((r, c) for r in enumerate(rows) for c in enumerate(columns)):
+        for (i, row), (j, column) in product(enumerate(rows), enumerate(columns)):
             part, axes = points.filter(pl.col("panel") == column, pl.col(row_label) == row), grid[i][j]
             if part.height:
                 draw(axes, part, first=j == 0)
                 axes.set_xlabel(part["xlabel"][0])
             axes.set_title(column if i == 0 else "")
-        _legend(figure, markers)
-
-    return paint(paint_all, (max(7.0, 1.6 + 3.4 * len(columns)), height * len(rows) + 0.4), kind)
-
-
-def _legend(figure: Figure, markers: Mapping[str, str] | None) -> None:
-    from matplotlib.lines import Line2D
-
-    if markers is None:
         handles, labels = figure.axes[0].get_legend_handles_labels()
-    else:
-        style: Any = {"linestyle": "", "color": "#999999", "markeredgecolor": INK, "markersize": 7}
-        handles = [Line2D([], [], marker=marker, label=name, **style) for name, marker in markers.items()]
-        labels = list(markers)
-    if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        if markers is not None:
+            style: Any = {"linestyle": "", "color": "#999999", "markeredgecolor": INK, "markersize": 7}
+            handles, labels = [Line2D([], [], marker=marker, **style) for marker in markers.values()], list(markers)
+        if len(labels) > 1:
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        figure.savefig(file, format=kind, dpi=120, metadata=dict.fromkeys(METADATA[kind]))
+    return file.getvalue()
 
 
 def in_bytes(size: float) -> str:
@@ -208,9 +184,10 @@ def study_plots(summary: pl.DataFrame) -> Iterator[tuple[str, bytes]]:
 
 def _accuracies(rows: pl.DataFrame) -> pl.DataFrame:
     labels = LABELS | {"paper_hr": LABELS["sampled_hr"], "paper_ndcg": LABELS["sampled_ndcg"]}
-    series = pl.when(pl.col("metric").str.starts_with("paper")).then(pl.lit("the paper")).otherwise(_MALICIOUS)
-    shown = rows.filter(pl.col("metric").is_in(list(labels))).with_columns(pl.col("mean", "std") * 100, series=series)
-    return _points(shown, pl.col("metric").replace(labels), pl.lit("")).sort(pl.col("series") == "the paper")
+    from_paper = pl.col("metric").str.starts_with("paper")
+    series = pl.when(from_paper).then(pl.lit("the paper")).otherwise(pl.format("{} malicious users", "share"))
+    shown = rows.filter(pl.col("metric").is_in(list(labels))).with_columns(pl.col("mean", "std") * 100)
+    return _points(shown, series, pl.col("metric").replace(labels)).sort(pl.col("series") == "the paper")
 
 
 def _times(rows: pl.DataFrame) -> pl.DataFrame:
@@ -220,25 +197,31 @@ def _times(rows: pl.DataFrame) -> pl.DataFrame:
     )
     seconds = pl.format("{} s", pl.col("mean").round(1))
     label = pl.when(pl.col("ratio").is_null()).then(seconds).otherwise(pl.format("{} ({}x)", seconds, "ratio"))
-    return _points(times.with_columns(series=_MALICIOUS), pl.lit("seconds (against Retrain)"), label)
+    return _points(times, pl.format("{} malicious users", "share"), pl.lit("seconds (against Retrain)"), label)
 
 
 def _sizes(rows: pl.DataFrame) -> pl.DataFrame:
     """Sizes in percent of the item table. The formula is for the paper's own FRU."""
-    shown = rows.filter((pl.col("metric") != "share_formula_bytes") | (pl.col("way") == "fru-server"))
-    shown = shown.filter(pl.col("metric").is_in(list(PARTS))).with_columns(
-        pl.col("mean") * 100, std=pl.lit(None, pl.Float64)
+    part = pl.col("metric").replace(PARTS)
+    shown = rows.filter(
+        pl.col("metric").is_in(list(PARTS)),
+        (pl.col("metric") != "share_formula_bytes") | (pl.col("way") == "fru-server"),
     )
-    shown = shown.with_columns(
-        series=pl.col("metric").replace(PARTS), share=pl.col("metric").replace(PARTS).str.head(9)
-    )
-    return _points(shown, pl.lit("% of the item table"), pl.lit(""))
+    shown = shown.with_columns(pl.col("mean") * 100, std=pl.lit(None, pl.Float64), share=part.str.head(9))
+    return _points(shown, part, pl.lit("% of the item table"))
 
 
-def _points(rows: pl.DataFrame, xlabel: pl.Expr, label: pl.Expr) -> pl.DataFrame:
-    lane = pl.col("share").rank("dense").cast(pl.Int64) - 1
-    panel = pl.col("pair").alias("panel")
-    return rows.select(panel, "way", "series", xlabel=xlabel, lane=lane, x="mean", err="std", label=label)
+def _points(rows: pl.DataFrame, series: pl.Expr, xlabel: pl.Expr, label: pl.Expr | None = None) -> pl.DataFrame:
+    return rows.select(
+        pl.col("pair").alias("panel"),
+        "way",
+        series.alias("series"),
+        xlabel=xlabel,
+        lane=pl.col("share").rank("dense").cast(pl.Int64) - 1,
+        x="mean",
+        err="std",
+        label=pl.lit("") if label is None else label,
+    )
 
 
 def _curves(study: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -14,14 +14,15 @@ from fedforget.data import Interactions, synthetic
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError
 from fedforget.experiments import machine, measures
-from fedforget.experiments.outcome import Accuracy, LogSize, Outcome
+from fedforget.experiments.central import popular
+from fedforget.experiments.measures import Accuracy, LogSize, Outcome
 from fedforget.experiments.variants import VARIANTS, Variant, needs_whole_updates, select_variants, variants_for
 from fedforget.models import MODELS, Recommender
 from fedforget.protocol.attack import Attack
 from fedforget.protocol.log import Log
 from fedforget.protocol.sampler import Sampler
 from fedforget.protocol.training import LocalTraining
-from fedforget.server.coordinator import OnRound
+from fedforget.server.history import OnRound
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation.federation import Federation
 
@@ -110,19 +111,18 @@ class Recovery:
             small.close()
 
     def compare(
-        self,
-        *,
-        repeats: int = 1,
-        curves: Collection[str] = (),
-        keep: Collection[str] = (),
-        say: Say = lambda line: None,
+        self, *, repeats: int = 1, curves: Sequence[str] = (), keep: Sequence[str] = (), say: Say = lambda line: None
     ) -> dict[str, Outcome]:
         """The outcome of every variant, with its speed-up over Retrain."""
         outcomes = {}
         for name in sorted(self.variants, key=lambda name: name != REFERENCE):
             say(self.variants[name].label)
             outcomes[name] = self.recover(name, repeats=repeats, curve=name in curves, keep=name in keep)
-        return {name: outcomes[name].relative_to(outcomes.get(REFERENCE)) for name in self.variants}
+        if REFERENCE in outcomes:
+            for name, outcome in outcomes.items():
+                speedup = outcomes[REFERENCE].seconds / outcome.seconds if outcome.seconds else None
+                outcomes[name] = replace(outcome, speedup=speedup)
+        return {name: outcomes[name] for name in self.variants}
 
     def recover(self, name: str, *, repeats: int = 1, curve: bool = False, keep: bool = False) -> Outcome:
         """The outcome of one variant, with the median time of the repeats.
@@ -153,22 +153,21 @@ class Recovery:
         accuracy = measures.accuracy_after(fed, fed.rounds, self.train, self.test)
         points = [*measures.accuracy_curve(fed, self.train, self.test), (fed.rounds, accuracy)] if curve else ()
         if not receipts:
-            return Outcome(0.0, None, accuracy, log, None, points, 0)
-        seconds = statistics.median(receipt.seconds for receipt in receipts)
-        return Outcome(seconds, None, accuracy, log, receipts[-1], points, receipts[-1].communication_rounds)
+            return Outcome(0.0, None, accuracy, log, curve=points)
+        return Outcome(median(receipt.seconds for receipt in receipts), None, accuracy, log, receipts[-1], points)
 
     def popular(self) -> Accuracy:
         """The accuracy of recommending the most popular items."""
-        score = measures.popularity(self.train)
-        return measures.accuracy_of(score, self.train, self.test, self.before.devices.workers)
+        return measures.accuracy_of(popular(self.train), self.train, self.test, self.before.devices.workers)
 
     def close(self) -> None:
         """Close and delete the attacked federation and all finished copies."""
-        for fed in {fed.path: fed for fed in (self.slim, self.before, *self._finished)}.values():
+        for fed in {self.slim, self.before, *self._finished}:
             _delete(fed)
         self._finished.clear()
 
     def _discard(self, fed: Federation) -> None:
+        """Delete a copy at once if its log is large, else in ``close``."""
         if fed.config.log.whole_updates:
             _delete(fed)
         else:

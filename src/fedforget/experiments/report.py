@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -37,23 +38,15 @@ CAPTION = (
 
 def html_report(comparison: Mapping[str, Any], commands: Sequence[str] = ()) -> str:
     """The page for a comparison as ``fedforget quickstart`` saves it; ``commands`` are shown as next steps."""
-    setting, outcomes = comparison["setting"], comparison["methods"]
+    setting = comparison["setting"]
     title = f"Forgetting {setting['malicious_users']:,} malicious users of {setting['users']:,}"
-    plots = {
-        "Accuracy (percent)": variant_plot(_accuracies(outcomes)),
-        "Time of unlearning": variant_plot(_times(outcomes)),
-        "Log size per device (dotted: item table)": variant_plot(
-            _sizes(outcomes), log=True, line=setting["item_table_bytes"]
-        ),
-        "Accuracy over rounds": curve_plot(_rounds(comparison)),
-    }
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(str(setting['data']))}, {setting['model']['name']}, {setting['rounds']} rounds</p>",
         _table(comparison),
-        *(_figure(name, svg_element(data, f"plot{place}")) for place, (name, data) in enumerate(plots.items())),
+        *(_figure(name, data, f"plot{place}") for place, (name, data) in enumerate(_plots(comparison).items())),
         "<h2>Methods</h2>",
-        _methods(outcomes),
+        _methods(comparison["methods"]),
         "<h2>Settings</h2>",
         _facts({**setting, **comparison["machine"]}),
     ]
@@ -91,12 +84,12 @@ def _swatch(name: str) -> str:
     return f'<span class="swatch" style="background:{COLOURS[name]}"></span>' if name else ""
 
 
-def _figure(title: str, svg: str) -> str:
-    drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-    return f"<h2>{escape(title)}</h2>\n<figure>\n{drawn}\n</figure>"
+def _figure(title: str, data: bytes, name: str) -> str:
+    svg = svg_element(data, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+    return f"<h2>{escape(title)}</h2>\n<figure>\n{svg}\n</figure>"
 
 
-def _methods(names: Mapping[str, Any]) -> str:
+def _methods(names: Iterable[str]) -> str:
     chosen = [(name, VARIANTS[name]) for name in names]
     entries = (f"<dt>{_swatch(n)}{escape(v.label)}</dt><dd>{escape(v.description)}</dd>" for n, v in chosen)
     return "<dl>" + "\n".join(entries) + "</dl>"
@@ -108,48 +101,41 @@ def _facts(values: Mapping[str, Any]) -> str:
             return ", ".join(f"{key} {shown(part)}" for key, part in value.items())
         return f"{value:.4g}" if isinstance(value, float) else str(value)
 
-    rows = (
-        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{escape(shown(value))}</td></tr>"
-        for name, value in values.items()
-    )
-    return '<table class="facts">' + "\n".join(rows) + "</table>"
+    cells = [(escape(name.replace("_", " ")), escape(shown(value))) for name, value in values.items()]
+    return '<table class="facts">' + "\n".join(f"<tr><td>{a}</td><td>{b}</td></tr>" for a, b in cells) + "</table>"
 
 
-def _metrics(accuracy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """HR and NDCG in both protocols, in percent."""
-    pairs = [(protocol, metric) for protocol in ("sampled", "full") for metric in ("hr", "ndcg")]
-    return {f"{protocol} {metric.upper()}@10": 100 * accuracy[protocol][metric] for protocol, metric in pairs}
-
-
-def _accuracies(outcomes: Mapping[str, Any]) -> pl.DataFrame:
-    found = [(way, panel, value) for way, outcome in outcomes.items() for panel, value in _metrics(outcome).items()]
-    return _points((panel, "%", way, value, f"{value:.1f}") for way, panel, value in found)
-
-
-def _times(outcomes: Mapping[str, Any]) -> pl.DataFrame:
-    timed = {way: outcome for way, outcome in outcomes.items() if VARIANTS[way].method is not None}
-    labels = {way: f"{one['speedup']:.1f}x" if one["speedup"] else "" for way, one in timed.items()}
-    label = "seconds (speed-up over Retrain)"
-    return _points(
-        ("", label, way, one["seconds"], f"{one['seconds']:.1f} s {labels[way]}") for way, one in timed.items()
-    )
-
-
-def _sizes(outcomes: Mapping[str, Any]) -> pl.DataFrame:
-    label = "bytes (share of the item table)"
-    logs = {way: outcome["log"] for way, outcome in outcomes.items()}
-    return _points(("", label, way, log["total"], "{} ({})".format(*_log(log))) for way, log in logs.items())
-
-
-def _points(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
-    points = pl.DataFrame(list(rows), ["panel", "xlabel", "way", "x", "label"], orient="row")
-    return points.with_columns(series=pl.lit(""), lane=pl.lit(0), err=pl.lit(None, pl.Float64))
-
-
-def _rounds(comparison: Mapping[str, Any]) -> pl.DataFrame:
-    return curve_points(
-        (panel, "round", "%", VARIANTS[way].label, point["round"], _metrics(point)[panel], None)
+def _plots(comparison: Mapping[str, Any]) -> dict[str, bytes]:
+    """The plots by their titles."""
+    accuracies, times, sizes = [], [], []
+    for way, outcome in comparison["methods"].items():
+        log, seconds, speedup = outcome["log"], outcome["seconds"], outcome["speedup"]
+        accuracies += [(panel, "%", way, value, f"{value:.1f}") for panel, value in _percentages(outcome).items()]
+        sizes.append(("", "bytes (share of the item table)", way, log["total"], "{} ({})".format(*_log(log))))
+        if VARIANTS[way].method is not None:
+            label = f"{seconds:.1f} s " + (f"{speedup:.1f}x" if speedup else "")
+            times.append(("", "seconds (speed-up over Retrain)", way, seconds, label))
+    curves = [
+        (panel, "round", "%", VARIANTS[way].label, point["round"], _percentages(point)[panel], None)
         for panel in ("sampled HR@10", "full NDCG@10")
         for way, curve in comparison["curves"].items()
         for point in curve
-    )
+    ]
+    table = comparison["setting"]["item_table_bytes"]
+    return {
+        "Accuracy (percent)": variant_plot(_points(accuracies)),
+        "Time of unlearning": variant_plot(_points(times)),
+        "Log size per device (dotted: item table)": variant_plot(_points(sizes), log=True, line=table),
+        "Accuracy over rounds": curve_plot(curve_points(curves)),
+    }
+
+
+def _percentages(accuracy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """HR and NDCG in both protocols, in percent."""
+    pairs = product(("sampled", "full"), ("hr", "ndcg"))
+    return {f"{protocol} {metric.upper()}@10": 100 * accuracy[protocol][metric] for protocol, metric in pairs}
+
+
+def _points(rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
+    points = pl.DataFrame(rows, ["panel", "xlabel", "way", "x", "label"], orient="row")
+    return points.with_columns(series=pl.lit(""), lane=pl.lit(0), err=pl.lit(None, pl.Float64))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
+from io import FileIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import polars as pl
 
 from fedforget.errors import DataError
 from fedforget.experiments.experiment import Experiment
-from fedforget.experiments.outcome import Outcome
 from fedforget.runtime.files import cannot_write, make_folder
 
 #: The columns that identify an experiment.
@@ -45,7 +44,6 @@ SCHEMA: dict[str, Any] = (
     | dict.fromkeys(SIZES, pl.Float64)
     | dict.fromkeys(["settings", "version", "software", "machine", "finished"], pl.String)
 )
-OPTIONAL = ["alpha", "selection", "speedup"]
 
 
 class Results:
@@ -56,10 +54,7 @@ class Results:
 
     def frame(self) -> pl.DataFrame:
         """The latest result of every experiment; results of timed runs are kept beside it."""
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return pl.DataFrame(schema=SCHEMA)
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         complete = text[: text.rfind("\n") + 1]
         if not complete:
             return pl.DataFrame(schema=SCHEMA)
@@ -75,33 +70,28 @@ class Results:
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append finished experiments in one write."""
         make_folder(self.path.parent)
-        try:
-            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o666)
-            try:
-                _lock(handle)
-                self._append(handle, rows)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
-
-    def _append(self, handle: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        end = os.pread(handle, os.fstat(handle).st_size, 0).rfind(b"\n") + 1
-        os.ftruncate(handle, end)
         text = StringIO()
         writer = csv.DictWriter(text, SCHEMA, lineterminator="\n")
-        if not end:
-            writer.writeheader()
-        writer.writerows(map(as_text, rows))
-        os.pwrite(handle, text.getvalue().encode(), end)
-        os.fsync(handle)
+        try:
+            with self.path.open("a+b", buffering=0) as file:
+                _lock(file)
+                file.seek(0)
+                end = file.read().rfind(b"\n") + 1
+                file.truncate(end)
+                if not end:
+                    writer.writeheader()
+                writer.writerows(map(as_text, rows))
+                file.write(text.getvalue().encode())
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
 
     def _parse(self, raw: pl.DataFrame) -> pl.DataFrame:
         for name in SCHEMA:
             if name not in raw.columns:
                 problem = f"{self.path}: the column {name} is missing."
                 raise DataError(problem, f"The file needs the columns {', '.join(SCHEMA)}.")
-        texts = raw.select(pl.col(n) if n in OPTIONAL else pl.col(n).fill_null("") for n in SCHEMA)
+        texts = raw.select(*SCHEMA).with_columns(pl.exclude("alpha", "selection", "speedup").fill_null(""))
         frame = texts.with_columns(pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items())
         for name in SCHEMA:
             for place in (texts[name].is_not_null() & frame[name].is_null()).arg_true():
@@ -116,18 +106,10 @@ def as_text(row: Mapping[str, Any]) -> dict[str, str]:
     return {n: "" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v) for n, v in values.items()}
 
 
-def measured_columns(outcome: Outcome) -> dict[str, float]:
-    """The accuracies and log sizes of an outcome by column."""
-    sampled, full, log = outcome.accuracy.sampled, outcome.accuracy.full, outcome.log
-    accuracies = [sampled["hr"], sampled["ndcg"], full["hr"], full["ndcg"], full["recall"]]
-    sizes = [log.total, log.rows, log.dense, log.formula, log.item_table]
-    return dict(zip([*ACCURACIES, *SIZES], [*accuracies, *sizes], strict=True))
-
-
-def _lock(handle: int) -> None:
-    """Wait for other writers; the lock is released with the handle."""
+def _lock(file: FileIO) -> None:
+    """Wait for other writers; the lock is released when the file is closed."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover  (Windows)
         return
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    fcntl.flock(file, fcntl.LOCK_EX)

@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,9 +20,9 @@ from fedforget.device.compute import Compute
 from fedforget.errors import RunError
 from fedforget.experiments import machine
 from fedforget.experiments.experiment import GAMMA, Experiment, Setting
-from fedforget.experiments.outcome import Outcome
+from fedforget.experiments.measures import Outcome
 from fedforget.experiments.recovery import REFERENCE, Recovery, RecoverySettings
-from fedforget.experiments.results import Results, measured_columns
+from fedforget.experiments.results import Results
 from fedforget.experiments.variants import needs_whole_updates
 from fedforget.runtime.workers import available_cores
 from fedforget.version import __version__
@@ -55,12 +54,11 @@ class Runner:
     def jobs(self, experiments: Sequence[Experiment], *, timed: bool = False) -> list[Job]:
         """What is left to do. A timed job is repeated as a whole, since its times are compared with each other."""
         missing = self.results.missing(experiments, timed=timed)
-        settings = {experiment.setting for experiment in missing}
-        grouped: defaultdict[Setting, list[Experiment]] = defaultdict(list)
+        jobs: dict[Setting, list[Experiment]] = {experiment.setting: [] for experiment in missing}
         for experiment in dict.fromkeys(experiments) if timed else missing:
-            if experiment.setting in settings:
-                grouped[experiment.setting].append(experiment)
-        return [Job(setting, tuple(group), timed) for setting, group in grouped.items()]
+            if experiment.setting in jobs:
+                jobs[experiment.setting].append(experiment)
+        return [Job(setting, tuple(group), timed) for setting, group in jobs.items()]
 
     def run(self, jobs: Sequence[Job], on_poll: Callable[[], None] = lambda: None) -> None:
         """Run jobs in worker processes. ``on_poll`` is called regularly meanwhile."""
@@ -84,7 +82,15 @@ class Runner:
 
     def run_job(self, job: Job, threads: int | None = None) -> None:
         """Train the federation of a job, or resume its training, and run its experiments."""
-        recovery = self._recovery(job, threads)
+        setting = job.setting
+        train, test = load(setting.dataset, folder=self.data).split(test=0.2, seed=setting.seed)
+        variants = {experiment.key: experiment.resolve() for experiment in job.experiments}
+        settings = RecoverySettings(
+            setting.rounds, setting.malicious, GAMMA, setting.seed, "paper", sampler=setting.build_sampler()
+        )
+        folder = self.work / f"{setting.key}-{'whole' if needs_whole_updates(variants) else 'slim'}"
+        compute = Compute(workers=threads)
+        recovery = Recovery(train, test, setting.build_model(), folder, settings, variants=variants, compute=compute)
         if job.timed:
             recovery.warm_up()
         recovery.fit()
@@ -102,26 +108,21 @@ class Runner:
         recovery.close()
         shutil.rmtree(recovery.folder, ignore_errors=True)
 
-    def _recovery(self, job: Job, threads: int | None) -> Recovery:
-        setting = job.setting
-        train, test = load(setting.dataset, folder=self.data).split(test=0.2, seed=setting.seed)
-        variants = {experiment.key: experiment.resolve() for experiment in job.experiments}
-        settings = RecoverySettings(
-            setting.rounds, setting.malicious, GAMMA, setting.seed, "paper", sampler=setting.build_sampler()
-        )
-        folder = self.work / f"{setting.key}-{'whole' if needs_whole_updates(variants) else 'slim'}"
-        compute = Compute(workers=threads)
-        return Recovery(train, test, setting.build_model(), folder, settings, variants=variants, compute=compute)
-
 
 def result_row(experiment: Experiment, outcome: Outcome, seconds: float, timing: str) -> dict[str, Any]:
     """A line of the results file."""
-    here = machine.describe()
+    here, accuracy, log = machine.describe(), outcome.accuracy, outcome.log
     return {
         **experiment.columns(),
-        **measured_columns(outcome),
+        **{f"sampled_{name}": value for name, value in accuracy.sampled.items()},
+        **{f"full_{name}": value for name, value in accuracy.full.items()},
         "seconds": seconds,
         "timing": timing,
+        "log_bytes": log.total,
+        "log_rows_bytes": log.rows,
+        "log_dense_bytes": log.dense,
+        "formula_bytes": log.formula,
+        "item_table_bytes": log.item_table,
         "settings": experiment.fingerprint(),
         "version": __version__,
         "software": ", ".join(f"{name} {here[name]}" for name in ("python", "torch", "numba", "numpy")),

@@ -45,7 +45,8 @@ PRESETS = {
 class Study:
     """A table or figure. The experiments of a timed study run one after another, with nothing beside them.
 
-    Without ``malicious`` there is no attack, whatever is chosen. ``samplers`` are negative samplers with their β.
+    Without ``malicious`` there is no attack, and the fractions of ``Choices`` are ignored. ``samplers`` are negative
+    samplers with their β.
     """
 
     title: str
@@ -72,11 +73,12 @@ def plain(*names: str) -> list[Change]:
 
 def with_alpha(alpha: float, selection: str) -> Change:
     """The paper's FRU with this α and selection; α = 1 is FRU without selection."""
-    own = VARIANTS["fru-server"].log
+    log = VARIANTS["fru-server"].log
     if alpha == 1:
         return ("fru-all", None, None, None)
-    changed = (own.alpha, own.selection) != (alpha, selection)
-    return ("fru-server", alpha, selection, None) if changed else ("fru-server", None, None, None)
+    if (log.alpha, log.selection) == (alpha, selection):
+        return ("fru-server", None, None, None)
+    return ("fru-server", alpha, selection, None)
 
 
 def with_lambda(name: str, fraction: float) -> Change:
@@ -89,17 +91,12 @@ def with_lambda(name: str, fraction: float) -> Change:
 RETRAIN, EVERY = plain("retrain"), plain(*VARIANTS)
 ALPHA = [*RETRAIN, *(with_alpha(alpha, selection) for alpha, selection in product(ALPHAS, SELECTIONS))]
 LAMBDA = [*RETRAIN, *(with_lambda(name, fraction) for name, fraction in product(REPLAYS, LAMBDAS))]
+EACH_SAMPLER = [*product(list(SAMPLERS), BETAS)]
 STUDIES: dict[str, Study] = {
     "table-1": Study("Recovery from an attack", BOTH, (0.1, 0.2), EVERY),
     "speed": Study("Time of unlearning", BOTH, (0.1, 0.2), EVERY, timed=True),
     "alpha": Study("Stored rows: number and selection", BOTH[:1], (0.1,), ALPHA),
-    "beta": Study(
-        "Negative samplers without an attack",
-        BOTH[:1],
-        (),
-        plain("attacked"),
-        samplers=[*product(list(SAMPLERS), BETAS)],
-    ),
+    "beta": Study("Negative samplers without an attack", BOTH[:1], (), plain("attacked"), samplers=EACH_SAMPLER),
     "lambda": Study("Local epochs of a replayed round", BOTH[:1], (0.1,), LAMBDA, timed=True),
     "storage": Study("Log size per device", BOTH, (0.1,), plain(*LOGS), first_seed_only=True),
 }

@@ -16,7 +16,6 @@ from fedforget.experiments.experiment import Experiment
 from fedforget.experiments.results import ACCURACIES, EXPERIMENT, SIZES
 from fedforget.experiments.studies import LOGS, REPLAYS
 from fedforget.experiments.variants import VARIANTS
-from fedforget.server.unlearning import FRU
 
 DATASETS = {"ml-100k": "MovieLens-100k", "steam-200k": "Steam-200k", "ml-1m": "MovieLens-1M"}
 MODELS = {"ncf": "Fed-NCF", "lightgcn": "Fed-LightGCN", "mf": "MF"}
@@ -61,9 +60,8 @@ _ROWS = {
 def current(frame: pl.DataFrame) -> pl.DataFrame:
     """The results under the current settings with the largest number of rounds."""
     prints = [Experiment.from_columns(row).fingerprint() for row in frame.iter_rows(named=True)]
-    return frame.filter(pl.col("settings") == pl.Series(prints, dtype=pl.String)).filter(
-        pl.col("rounds") == pl.col("rounds").max()
-    )
+    valid = frame.filter(pl.col("settings") == pl.Series(prints, dtype=pl.String))
+    return valid.filter(pl.col("rounds") == pl.col("rounds").max())
 
 
 def summarize(frame: pl.DataFrame) -> pl.DataFrame:
@@ -72,9 +70,8 @@ def summarize(frame: pl.DataFrame) -> pl.DataFrame:
     ``seconds`` and ``ratio`` (speed-up over Retrain in the same run) come from timed runs only. ``std`` is null for a
     single seed; ``spread`` is then the typical one of the metric: the root mean square of all known ones.
     """
-    once = frame.sort(pl.col("timing") != "", maintain_order=True).unique(
-        list(EXPERIMENT), keep="first", maintain_order=True
-    )
+    untimed_first = frame.sort(pl.col("timing") != "", maintain_order=True)
+    once = untimed_first.unique(list(EXPERIMENT), keep="first", maintain_order=True)
     values = pl.concat([_long(once, [*ACCURACIES, *SIZES]), _long(_times(frame), TIMES)])
     summary = values.group_by([*GROUP, "metric"], maintain_order=True).agg(
         mean=pl.col("value").mean(), std=pl.col("value").std(), seeds=pl.len()
@@ -150,17 +147,19 @@ def _times(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _long(frame: pl.DataFrame, metrics: list[str]) -> pl.DataFrame:
     """One row for each experiment and metric, with the settings that its variant uses."""
-    speedups = {name: v.method.replay_fraction if isinstance(v.method, FRU) else 1.0 for name, v in VARIANTS.items()}
-    logs = {name: (v.log.share, v.log.selection) for name, v in VARIANTS.items()}
-    alphas, selections = ({name: log[place] for name, log in logs.items()} for place in (0, 1))
+    variants = VARIANTS.values()
+    defaults = {
+        "way": list(VARIANTS),
+        "default_alpha": [variant.log.share for variant in variants],
+        "default_selection": [variant.log.selection for variant in variants],
+        "default_lambda": [getattr(variant.method, "replay_fraction", 1.0) for variant in variants],
+    }
     changed = pl.col("alpha").is_not_null() | pl.col("selection").is_not_null()
     varied = pl.when(changed).then(pl.lit("alpha")).when(pl.col("speedup").is_not_null()).then(pl.lit("lambda"))
-    way = pl.col("way")
-    used = frame.with_columns(
+    used = frame.join(pl.DataFrame(defaults), on="way", maintain_order="left").with_columns(
         varied.otherwise(pl.lit("")).alias("varied"),
-        pl.coalesce("alpha", way.replace_strict(alphas, return_dtype=pl.Float64)),
-        pl.coalesce("selection", way.replace_strict(selections, return_dtype=pl.String)),
-        pl.coalesce("speedup", way.replace_strict(speedups, return_dtype=pl.Float64)).alias("lambda"),
+        pl.coalesce("alpha", "default_alpha"),
+        pl.coalesce("selection", "default_selection"),
+        pl.coalesce("speedup", "default_lambda").alias("lambda"),
     )
-    long = used.unpivot(metrics, index=[*GROUP, "seed"], variable_name="metric", value_name="value")
-    return long.drop_nulls("value")
+    return used.unpivot(metrics, index=[*GROUP, "seed"], variable_name="metric").drop_nulls("value")

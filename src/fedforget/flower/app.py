@@ -1,7 +1,7 @@
-"""The Flower app: a folder that names the two sides of fedforget and carries no code.
+"""The Flower app: a folder that names the two sides of fedforget and contains no code.
 
-Flower ships the folder to the devices. As there is no code in it, a device only ever runs the fedforget that its
-owner installed.
+Flower ships the folder to the devices. Because it contains no code, a device only runs the fedforget that is installed
+on it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import tomli_w
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.version import __version__
 
-SERVER_APP = "fedforget.flower.server_app:app"
-CLIENT_APP = "fedforget.flower.client_app:app"
-
 Config = Mapping[str, str | int | float | bool]
 
 
-def write_app(folder: Path, config: Config, *, server: str = SERVER_APP, client: str = CLIENT_APP) -> Path:
-    """Write the app into a folder of its own and return the folder.
+def write_app(folder: Path, config: Config) -> Path:
+    """Write the app into a folder and return the folder.
 
-    A run can override the keys of ``config`` and no others. Whatever else lies in the folder would be shipped too.
+    A run can override the keys of ``config`` and no others. Flower ships every file of the folder to the devices.
     """
-    make_folder(folder)
     app = {
         "publisher": "fedforget",
-        "components": {"serverapp": server, "clientapp": client},
+        "components": {
+            "serverapp": "fedforget.flower.server_app:app",
+            "clientapp": "fedforget.flower.client_app:app",
+        },
         "config": dict(config),
     }
     project = {
@@ -37,5 +36,6 @@ def write_app(folder: Path, config: Config, *, server: str = SERVER_APP, client:
         "description": "Federated recommendation that can forget.",
         "license": "Apache-2.0",
     }
-    write_file(folder / "pyproject.toml", tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}).encode())
+    content = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+    write_file(make_folder(folder) / "pyproject.toml", content.encode())
     return folder

@@ -1,4 +1,4 @@
-"""Arrays in Flower's records, read with the distrust that anything from a network deserves."""
+"""Arrays in Flower's records, checked before they are read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedforget.errors import FedForgetError
 
-#: The head of the .npy files that ``pack`` writes, and no other: numpy's own reader evaluates what it is given.
-HEAD = re.compile(
+#: The header of the .npy files that ``pack`` writes. Nothing else is accepted: numpy's own reader evaluates the header.
+HEADER = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '([<>|][a-zA-Z]\d+)', 'fortran_order': False, "
     rb"'shape': \(((?:\d{1,18}(?:, \d{1,18})*,?)?)\), \} *\n",
     re.DOTALL,
@@ -21,7 +21,7 @@ HEAD = re.compile(
 
 
 class MessageError(FedForgetError):
-    """A message that does not say what it should; ``problem`` is the reason that goes into the history."""
+    """A message is malformed; ``problem`` is the reason that goes into the history."""
 
 
 def pack(**arrays: NDArray[Any]) -> ArrayRecord:
@@ -30,22 +30,22 @@ def pack(**arrays: NDArray[Any]) -> ArrayRecord:
 
 
 def unpack(record: ArrayRecord, name: str, kind: type[np.generic], dims: int) -> NDArray[Any]:
-    """One array of a record, which must be of this kind and have so many dimensions.
+    """One array of a record, which must have this dtype and number of dimensions.
 
-    Nothing is allocated before it is clear that as many numbers have come as the head says.
+    Nothing is allocated before the size of the data is known to match the header.
     """
     if name not in record:
         raise MessageError(f"the message has no {name}")
     data = record[name].data
-    head = HEAD.match(data)
-    if head is None or head.end() != 10 + int.from_bytes(head[1], "little"):
+    header = HEADER.match(data)
+    if header is None or header.end() != 10 + int.from_bytes(header[1], "little"):
         raise MessageError(f"its {name} cannot be read")
-    shape = tuple(int(size) for size in re.findall(rb"\d+", head[3]))
-    if head[2] != np.dtype(kind).str.encode() or len(shape) != dims:
-        raise MessageError(f"its {name} are {head[2].decode()} in {len(shape)} dimensions")
-    if len(data) - head.end() != math.prod(shape) * np.dtype(kind).itemsize:
-        raise MessageError(f"its {name} are not as many as it says")
+    shape = tuple(int(size) for size in re.findall(rb"\d+", header[3]))
+    if header[2] != np.dtype(kind).str.encode() or len(shape) != dims:
+        raise MessageError(f"its {name} are {header[2].decode()} in {len(shape)} dimensions")
+    if len(data) - header.end() != math.prod(shape) * np.dtype(kind).itemsize:
+        raise MessageError(f"its {name} do not have the declared size")
     try:
-        return np.frombuffer(data, kind, offset=head.end()).reshape(shape).copy()
-    except ValueError as error:  # no numbers, in a shape that has no room for them
+        return np.frombuffer(data, kind, offset=header.end()).reshape(shape).copy()
+    except ValueError as error:  # an empty array with a shape that is too large
         raise MessageError(f"its {name} cannot be read") from error

@@ -22,30 +22,32 @@ app = ClientApp()
 def run(message: Message, context: Context) -> Message:
     """Carry out a task that sends updates."""
     order, task = messages.unpack_order(message.content), messages.unpack_task(message.content)
-    received = messages.unpack_public(message.content) if task.needs_parameters else None
-    return sealed_reply(message, messages.pack_results(_host(context).run(task, order, received)))
+    public = messages.unpack_public(message.content) if task.needs_parameters else None
+    return sealed_reply(message, messages.pack_results(_host(context).run(task, order, public)))
 
 
 @app.evaluate("model")
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the model on this device's users; only means leave the device."""
-    order, received = messages.unpack_order(message.content), messages.unpack_public(message.content)
-    users, means = _host(context).evaluate(order, received)
+    order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
+    users, means = _host(context).evaluate(order, public)
     return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **means})}))
 
 
 @app.query("wipe")
 def wipe(message: Message, context: Context) -> Message:
     """Remove forgotten users from this device."""
-    federation = messages.unpack_federation(message.content)
-    pseudonyms, salts = messages.unpack_wipes(message.content)
+    federation, salts = messages.unpack_wipes(message.content)
     host = _host(context)
-    done = [name for name, salt in zip(pseudonyms, salts, strict=True) if host.wipe(federation, salt, name)]
-    return sealed_reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": done})}))
+    wiped = [pseudonym for pseudonym, salt in salts if host.wipe(federation, salt, pseudonym)]
+    return sealed_reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": wiped})}))
 
 
 def _host(context: Context) -> Host:
     state = context.node_config.get("state")
     if not isinstance(state, str) or not state:
-        raise ConfigError("This node does not know where its users' files are.", "Start it with --node-config state=…")
+        raise ConfigError(
+            "This node's configuration does not name the folder of its users' files.",
+            "Start the node with --node-config 'state=\"/path\"'.",
+        )
     return Host(Path(state))

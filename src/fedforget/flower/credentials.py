@@ -1,7 +1,7 @@
-"""Credentials: the certificates that prove the server to the nodes, and the key that proves a node to the server.
+"""Credentials: the certificates by which nodes recognise the server, and the key by which the server recognises a node.
 
-What is there is kept, so that a restart has the same identity. Private keys are never readable by others, not even
-while they are written.
+Existing files are kept, so that the identity stays the same after a restart. Only the owner can read a private key,
+also while it is being written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIFETIME = timedelta(days=3650)
 
 @dataclass(frozen=True)
 class Certificates:
-    """The files of a server: whom the nodes trust, what the server shows, and the key it alone has."""
+    """The files of a server: the certificate authority that nodes trust, the server's certificate and private key."""
 
     authority: Path
     certificate: Path
@@ -36,26 +36,50 @@ class Certificates:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str] = LOOPBACK) -> Certificates:
-    """A certificate for these names and addresses, signed by an authority whose key is thrown away.
+    """Make a certificate for these names and addresses, signed by an authority whose key is not kept.
 
     Nobody, not even the server, can sign a second certificate that the nodes would trust. For other hosts, remove
-    the files and hand the new ``ca.crt`` to every node.
+    the files, make new ones and copy the new ``ca.crt`` to every node.
     """
     make_folder(folder)
     files = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     if all(path.exists() for path in (files.authority, files.certificate, files.key)):
         return files
     authority_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    authority = _authority(authority_key)
-    certificate = _certificate(key, authority, authority_key, hosts)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    authority = (
+        _builder("fedforget authority", authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    names = [_general_name(host) for host in dict.fromkeys((*hosts, *LOOPBACK))]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    server = (
+        _builder("fedforget server", key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(issuer, critical=False)
+    )
     write_private(files.key, _pem(key, serialization.PrivateFormat.PKCS8))
-    write_file(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
-    write_file(files.authority, authority.public_bytes(serialization.Encoding.PEM))
+    for path, builder in ((files.certificate, server), (files.authority, authority)):
+        certificate = builder.sign(authority_key, hashes.SHA384())
+        write_file(path, certificate.public_bytes(serialization.Encoding.PEM))
     return files
 
 
 def make_node_key(path: Path) -> Path:
-    """A node's key pair in OpenSSH format, the public half beside it as ``.pub``. Returns the public file."""
+    """Make a node's key pair in OpenSSH format and return the file of the public key, which ends in ``.pub``."""
     make_folder(path.parent)
     public = path.with_name(f"{path.name}.pub")
     if path.exists():
@@ -64,13 +88,13 @@ def make_node_key(path: Path) -> Path:
         key = ec.generate_private_key(ec.SECP384R1())
         write_private(path, _pem(key, serialization.PrivateFormat.OpenSSH))
     if not public.exists():
-        encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        write_file(public, key.public_key().public_bytes(encoding, form) + b"\n")
+        encoding, format_ = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        write_file(public, key.public_key().public_bytes(encoding, format_) + b"\n")
     return public
 
 
 def make_secret(path: Path) -> Path:
-    """A random secret that two processes of one machine share."""
+    """Make a random secret that two processes on one machine share."""
     make_folder(path.parent)
     if not path.exists():
         write_private(path, secrets.token_bytes(32))
@@ -78,7 +102,7 @@ def make_secret(path: Path) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, from its first byte on."""
+    """Write a file that only its owner can read, also while it is being written."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         temporary.unlink(missing_ok=True)
@@ -91,52 +115,13 @@ def write_private(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    name = _name("fedforget authority")
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return (
-        _builder(name, name, key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .sign(key, hashes.SHA384())
-    )
-
-
-def _certificate(
-    key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    hosts: Sequence[str],
-) -> x509.Certificate:
-    names = [_host(host) for host in dict.fromkeys((*hosts, *LOOPBACK))]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    return (
-        _builder(_name("fedforget server"), authority.subject, key)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(authority_key, hashes.SHA384())
-    )
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    """What both certificates have. They are valid from an hour ago, for a device whose clock is behind."""
+def _builder(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    """The fields of both certificates. They are valid from one hour ago, because a device's clock may be behind."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name("fedforget authority"))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
@@ -145,16 +130,16 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
     )
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _host(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+def _pem(key: ec.EllipticCurvePrivateKey, format_: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, format_, serialization.NoEncryption())

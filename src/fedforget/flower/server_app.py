@@ -1,4 +1,4 @@
-"""The Flower ServerApp: the server of a federation, run from its run folder, which the run's configuration names."""
+"""The Flower ServerApp: the server of a federation. The run's configuration names the run folder."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedforget.errors import ConfigError
 from fedforget.flower.fleet import FlowerFleet
-from fedforget.server.registry import Registry
+from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.run_config import RunConfig
 from fedforget.server.service import Service
 
-#: What a run can be configured with, and what it is otherwise. ``evaluate-every`` is 0 for never.
+#: The keys of a run's configuration and their defaults. ``evaluate-every`` is 0 for never.
 CONFIG: dict[str, str | int | float | bool] = {
     "run": "",
     "rounds": 0,
@@ -27,12 +27,15 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Serve the federation in a run folder."""
+    """Run the server of the federation in a run folder."""
     config = {**CONFIG, **context.run_config}
     if not config["run"]:
-        raise ConfigError("The run folder is not named.", "flwr run … --run-config 'run=\"/path\" rounds=100'")
+        raise ConfigError(
+            "The run's configuration does not name the run folder.",
+            "Name it: flwr run … --run-config 'run=\"/path\" rounds=100'.",
+        )
 
-    def fleet(settings: RunConfig, registry: Registry) -> FlowerFleet:
+    def fleet(settings: RunConfig, registry: NodeRegistry) -> FlowerFleet:
         return FlowerFleet(grid, settings, registry, float(config["timeout"]))
 
     service = Service(Path(str(config["run"])), fleet)

@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -18,7 +19,7 @@ from fedforget.protocol import reasons
 SEAL = "seal"
 #: Seconds after the time-out in which replies that are being fetched may still arrive.
 GRACE = 1.0
-#: Replies by node, None for one that cannot be read; None at the end.
+#: A node and its reply, which is None if it cannot be read; None at the end.
 Arrivals = SimpleQueue[tuple[int, Message | None] | None]
 #: Reasons for Flower's error codes.
 ERRORS = {
@@ -40,7 +41,9 @@ class Replies:
 
 
 class Transport:
-    """Sends one message to each node and collects the replies until the time-out.
+    """Sends one message to each node and collects the replies until the time-out (seconds).
+
+    ``wait_for_any`` waits at most ``patience`` seconds; replies are fetched every ``poll`` seconds.
 
     Messages expire with the time-out, so that a node that reconnects later does not get old ones. Replies are matched
     by the id of the message, since error replies do not name their sender. The SuperLink lets any registered node reply
@@ -60,22 +63,25 @@ class Transport:
         missing = {node: reasons.NOT_CONNECTED for node in contents if node not in online}
         nodes = [node for node in contents if node in online]
         seals = {node: secrets.token_bytes(16) for node in nodes}
-        messages = [self._message(kind, contents[node], node, group, seals[node]) for node in nodes]
+        messages = []
+        for node in nodes:
+            sealed = RecordDict({**contents[node], SEAL: ConfigRecord({SEAL: seals[node]})})
+            messages.append(Message(sealed, dst_node_id=node, message_type=kind, ttl=self.timeout, group_id=group))
         ids = list(self.grid.push_messages(messages)) if messages else []
         waiting = {message: node for message, node in zip(ids, nodes, strict=False) if message}
         missing |= {node: reasons.UNSENT for node in nodes if node not in waiting.values()}
         replies: dict[int, RecordDict] = {}
         for node, reply in self._arriving(waiting):
-            found = _content(reply, seals[node])
-            if isinstance(found, RecordDict):
-                replies[node] = found
+            content = _content(reply, seals[node])
+            if isinstance(content, RecordDict):
+                replies[node] = content
             else:
-                missing[node] = found
+                missing[node] = content
         missing |= {node: reasons.LATE for node in waiting.values() if node not in replies and node not in missing}
         return Replies(replies, missing)
 
     def wait_for_any(self, nodes: Collection[int]) -> None:
-        """Wait until one of these nodes is connected, so that no round is run without anyone."""
+        """Wait until at least one of these nodes is connected, so that no round runs without participants."""
         deadline = time.monotonic() + self.patience
         while nodes and not set(nodes) & set(self.grid.get_node_ids()) and time.monotonic() < deadline:
             time.sleep(self.poll)
@@ -88,37 +94,28 @@ class Transport:
         arrived: Arrivals = SimpleQueue()
         deadline = time.monotonic() + self.timeout
         Thread(target=self._fetch, args=(dict(waiting), arrived, deadline), daemon=True).start()
-        while True:
-            try:
-                found = arrived.get(timeout=max(0.0, deadline - time.monotonic()) + GRACE)
-            except Empty:
-                return
-            if found is None:
-                return
-            yield found
+        with suppress(Empty):
+            while (arrival := arrived.get(timeout=max(0.0, deadline - time.monotonic()) + GRACE)) is not None:
+                yield arrival
 
     def _fetch(self, waiting: dict[str, int], arrived: Arrivals, deadline: float) -> None:
-        """Fetch each reply by itself, so that one that cannot be read does not affect others."""
+        """Fetch replies one by one, so that one that cannot be read does not affect the others."""
         over = False
         while waiting and not over:
             over = time.monotonic() >= deadline
             for message, node in list(waiting.items()):
-                found: list[Message | None]
+                replies: list[Message | None]
                 try:
                     pulled = self.grid.pull_messages([message])
-                    found = [reply for reply in pulled if reply.metadata.reply_to_message_id == message]
+                    replies = [reply for reply in pulled if reply.metadata.reply_to_message_id == message]
                 except Exception:  # a malformed reply
-                    found = [None]
-                if found:
-                    arrived.put((node, found[0]))
+                    replies = [None]
+                if replies:
+                    arrived.put((node, replies[0]))
                     del waiting[message]
             if waiting and not over:
                 time.sleep(max(0.0, min(self.poll, deadline - time.monotonic())))
         arrived.put(None)
-
-    def _message(self, kind: str, content: RecordDict, node: int, group: str, seal: bytes) -> Message:
-        content[SEAL] = ConfigRecord({SEAL: seal})
-        return Message(content, dst_node_id=node, message_type=kind, ttl=self.timeout, group_id=group)
 
 
 def _content(reply: Message | None, seal: bytes) -> RecordDict | str:

@@ -1,4 +1,4 @@
-"""Recommenders: what is learned, on whichever machine."""
+"""Recommender models and their parameters."""
 
 from fedforget.models.ials import IALS
 from fedforget.models.lightgcn import LightGCN

@@ -25,11 +25,11 @@ class IALS(Recommender):
 
     The score of an item is p·v, where the user vector p is a function of the item table and the user's own items
     (``models.least_squares``): a device keeps no private parameters. It sends p pᵀ and, for each own item, the row
-    ((1 + α) − α p·v) p; from the means of both the server has the gradient of the squared error over *all* items.
+    ((1 + α) − α p·v) p; from the means of both the server computes the gradient of the squared error over *all* items.
 
-    A user with n of N items weighs each of them by ``alpha`` · √(N / n). ``reg`` is the strength of L2 regularisation
-    relative to the largest singular value that chance alone gives interactions of so many users and items, which
-    grows as √users + √items: one value serves small and large federations.
+    The weight of each of a user's n items out of N is ``alpha`` · √(N / n). ``reg`` is the strength of L2
+    regularisation relative to the largest singular value of random interactions with the same numbers of users and
+    items, which grows as √users + √items, so one value fits small and large federations.
     """
 
     negatives: int = 0
@@ -60,11 +60,11 @@ class IALS(Recommender):
         return self.reg * (math.sqrt(users) + math.sqrt(n_items)) ** 2 / (2 * math.sqrt(n_items))
 
     def update_shapes(self) -> dict[str, tuple[int, ...]]:
-        """p pᵀ, of which the lower half says everything, row after row."""
+        """The lower half of p pᵀ, row by row."""
         return {"gram": (self.dim * (self.dim + 1) // 2,)}
 
     def direction(self, public: GlobalParameters, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
-        """Minus half the gradient of the mean loss a user: rows − V (p pᵀ + reg of items / users · I), all means."""
+        """Minus half the gradient of the mean loss per user: mean rows − V (mean p pᵀ + item_reg / users · I)."""
         gram = np.zeros((self.dim, self.dim), np.float32)
         gram[np.tril_indices(self.dim)] = dense
         gram += np.tril(gram, -1).T
@@ -72,7 +72,7 @@ class IALS(Recommender):
         return items - public.items @ gram, np.empty(0, np.float32)
 
     def scorer(self, public: GlobalParameters) -> Scorer:
-        """Fits the user vector in compiled code."""
+        """Score with user vectors that compiled code fits."""
         items = np.ascontiguousarray(public.items)
         gram, reg = items.T @ items, self.user_reg(len(items))
 
@@ -84,11 +84,10 @@ class IALS(Recommender):
         return score
 
     def score(self, private: Array, public: GlobalParameters, own_items: NDArray[np.int32]) -> Array:
-        """The scores of all items for one user whose training items are given."""
         return self.scorer(public)(private, own_items)
 
     def user(self, local: LocalModel) -> Tensor:
-        """The user vectors of clients whose tables hold all items, (C, dim): what the compiled code computes."""
+        """The user vectors (C, dim) of clients whose tables contain all items, as the compiled code computes them."""
         from fedforget.runtime.tensors import torch
 
         n_items = local.items.shape[1]
@@ -101,5 +100,5 @@ class IALS(Recommender):
         return solved
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
-        """Score the items at these positions of tables that hold all items: p·v."""
+        """p·v; the clients' tables must contain all items."""
         return (local.rows(index) @ self.user(local).unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Weighted least squares: the user vector that fits an item table best, in closed form (Hu, Koren, Volinsky 2008).
+"""Weighted least squares: the user vector that best fits an item table, in closed form (Hu, Koren, Volinsky 2008).
 
 p minimises Σ c_i (r_i − p·v_i)² + reg |p|² over all items, where c = 1 + α and r = 1 for the user's own items, and
 c = 1 and r = 0 for all others: p = (VᵀV + α V_uᵀV_u + reg I)⁻¹ (1 + α) Σ v over own items.
@@ -15,19 +15,19 @@ from fedforget.models.parameters import Array
 from fedforget.runtime.compiled import exact, fast, inlined
 from fedforget.runtime.workers import next_place
 
-#: The weight of own items and the regularisation with which a trained model's user vectors are fitted again.
+#: The weight of own items and the regularisation for refitting the user vectors of a trained model.
 CONFIDENCE, REGULARISATION = 1.0, 20.0
 
 
 @exact
 def confidence(alpha: float, n_items: int, n_own: int) -> float:
-    """The weight α of each own item: the fewer of all items a user has, the more each one tells."""
+    """The weight α of each own item, larger for users with fewer items."""
     return alpha * math.sqrt(n_items / max(n_own, 1))
 
 
 @inlined
 def _solve(matrix: Array, vector: Array) -> None:
-    """Solve a positive definite system, of which the lower half is given, in place (Cholesky)."""
+    """Solve a positive definite system in place by Cholesky decomposition; only the lower half is read."""
     dim = vector.size
     for a in range(dim):
         for b in range(a):
@@ -54,7 +54,7 @@ def _solve(matrix: Array, vector: Array) -> None:
 def fit_user(
     items: Array, gram: Array, own: NDArray[np.int32], weight: float, reg: float, work: Array, user: Array
 ) -> None:
-    """Fill ``user`` with the vector that fits best; ``gram`` is VᵀV, ``work`` room for a matrix of its size."""
+    """Write the best-fitting vector to ``user``; ``gram`` is VᵀV, ``work`` a buffer of the same shape."""
     dim = items.shape[1]
     alpha = np.float32(weight)
     user[:] = 0
@@ -85,7 +85,7 @@ def fit_user(
 def fit_users(  # type: ignore[no-untyped-def]
     order, counter, ptr, own_items, items, gram, alpha, reg, users
 ) -> None:
-    """Fill the row of each of some users with the vector that fits best."""
+    """Write the best-fitting vector of each user to its row of ``users``."""
     work = np.empty_like(gram)
     c = next_place(order, counter)
     while c >= 0:
@@ -97,7 +97,7 @@ def fit_users(  # type: ignore[no-untyped-def]
 
 @fast
 def sums_of(ptr: NDArray[np.int64], own_items: NDArray[np.int32], items: Array) -> Array:
-    """The sum of each user's own items' vectors."""
+    """The sum of the vectors of each user's own items."""
     sums = np.zeros((ptr.size - 1, items.shape[1]), np.float32)
     for c in range(ptr.size - 1):
         for i in range(ptr[c], ptr[c + 1]):
@@ -109,7 +109,7 @@ def sums_of(ptr: NDArray[np.int64], own_items: NDArray[np.int32], items: Array) 
 
 @fast
 def fitted_user(items: Array, gram: Array, own: NDArray[np.int32], weight: float, reg: float) -> Array:
-    """The vector that fits best."""
+    """The best-fitting vector of one user."""
     work, user = np.empty_like(gram), np.empty(items.shape[1], np.float32)
     fit_user(items, gram, own, weight, reg, work, user)
     return user

@@ -1,4 +1,4 @@
-"""Fed-LightGCN: one propagation layer on the device's own ego graph."""
+"""Fed-LightGCN: one propagation layer on the ego graph of a device's user."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LightGCN(Recommender):
-    """LightGCN on the graph that one device knows: its user and the items it touched.
+    """LightGCN on the graph of one user and its items.
 
-    There |N_u| is the number of the user's items and |N_v| is 1, so both directions of the only layer are scaled by
-    1 / sqrt(|N_u|). The final vectors are the mean of layers 0 and 1, the score their dot product.
+    In this graph |N_u| is the number of the user's items and |N_v| is 1, so both directions of the layer are scaled by
+    1 / sqrt(|N_u|). The final vectors are the mean of layers 0 and 1, and the score is their dot product.
     """
 
     init_std: float = 0.01
@@ -38,7 +38,6 @@ class LightGCN(Recommender):
         return embeddings
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
-        """Score the items at these positions: u* · v*."""
         scale = local.degree.clamp(min=1).rsqrt().unsqueeze(-1)
         gathered = (local.own.unsqueeze(1) @ local.items).squeeze(1)
         user = (local.user + scale * gathered) / 2

@@ -1,4 +1,4 @@
-"""MF: matrix factorisation, the smallest recommender and the fastest test bed."""
+"""MF: matrix factorisation, the smallest recommender."""
 
 from __future__ import annotations
 
@@ -21,5 +21,4 @@ class MF(Recommender):
     dot_product: ClassVar[bool] = True
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
-        """Score the items at these positions: u · v."""
         return (local.rows(index) @ local.user.unsqueeze(-1)).squeeze(-1)

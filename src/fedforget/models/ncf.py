@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class NCF(Recommender):
     """Neural collaborative filtering: [u, v] → 256 → 128 → 64 with ReLU, then h: 64 → 1.
 
-    Weights are stored (inputs, outputs). The first layer is stored as its two halves, since in [u, v]·W1 the user's
-    half is the same for a client's whole batch and is computed once.
+    Weights have the shape (inputs, outputs). The first layer is stored as two halves, because the user's half of
+    [u, v]·W1 is the same for a client's whole batch and is computed once.
     """
 
     negatives: int = 4
@@ -37,7 +37,7 @@ class NCF(Recommender):
             raise ConfigError(f"hidden is {self.hidden}.", "Give three layer sizes, such as (256, 128, 64).")
 
     def dense_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The perceptron, in the order in which the compiled kernel expects it."""
+        """The perceptron, in the order that the compiled kernel expects."""
         first, second, third = self.hidden
         return {
             "mlp.0.item": (self.dim, first),
@@ -52,7 +52,7 @@ class NCF(Recommender):
         }
 
     def init_dense(self, name: str, out: Array, state: randomness.Stream) -> None:
-        """The default of ``torch.nn.Linear``: uniform within 1 / sqrt(inputs), weights and biases alike."""
+        """The default of ``torch.nn.Linear``: weights and biases are uniform within ±1 / sqrt(inputs)."""
         first, second, third = self.hidden
         layer = name.rsplit(".", 1)[0]
         inputs = {"mlp.0": 2 * self.dim, "mlp.1": first, "mlp.2": second, "out": third}[layer]
@@ -60,7 +60,6 @@ class NCF(Recommender):
         randomness.fill_uniform(state, out.reshape(-1), -bound, bound)
 
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
-        """Score the items at these positions: h · MLP([u, v])."""
         from fedforget.runtime.tensors import torch
 
         dense = local.dense

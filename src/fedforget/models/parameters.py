@@ -1,4 +1,4 @@
-"""Parameters: named tensors kept in one flat vector, and the public part of a model."""
+"""Parameters: named tensors in one flat vector, and the global parameters of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A = TypeVar("A", Array, "Tensor")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where named tensors lie in a flat vector. The order of ``shapes`` is their order in memory."""
+    """The positions of named tensors in a flat vector, in the order of ``shapes``."""
 
     shapes: Mapping[str, tuple[int, ...]]
     places: Mapping[str, slice] = field(init=False)
@@ -38,11 +38,11 @@ class Layout:
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """Where each tensor begins, and the last one ends."""
+        """The start of each tensor and the end of the last one."""
         return np.array([0, *(place.stop for place in self.places.values())], np.int64)
 
     def view(self, flat: A, name: str) -> A:
-        """One tensor of a flat vector, or of a stack of them (any leading axes are kept)."""
+        """One tensor of a flat vector, or of a stack of flat vectors (leading axes are kept)."""
         return flat[..., self.places[name]].reshape(tuple(flat.shape[:-1]) + self.shapes[name])
 
     def views(self, flat: A) -> dict[str, A]:
@@ -52,14 +52,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class GlobalParameters:
-    """The public part of a model: the item table and, in one flat vector, every other shared tensor."""
+    """The global parameters of a model: the item table and, in one flat vector, every other shared tensor."""
 
     items: Array
     dense: Array
     layout: Layout
 
     def copy(self) -> GlobalParameters:
-        """An independent copy."""
         return GlobalParameters(self.items.copy(), self.dense.copy(), self.layout)
 
     def named(self) -> dict[str, Array]:
@@ -67,20 +66,15 @@ class GlobalParameters:
         return {"items": self.items, **self.layout.views(self.dense)}
 
     @property
-    def checksum(self) -> str:
-        """A quick check for damage. Unlike the digest it is no proof: equal parameters could be forged."""
-        return checksum_of([self.items, self.dense])
-
-    @property
     def digest(self) -> str:
-        """The SHA-256 of every bit of the parameters."""
+        """The SHA-256 of the parameters."""
         digest = hashlib.sha256(np.ascontiguousarray(self.items).data)
         digest.update(np.ascontiguousarray(self.dense).data)
         return digest.hexdigest()
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Any], layout: Layout) -> GlobalParameters:
-        """Put together tensors by name, as ``named`` gives them."""
+        """The parameters from tensors by name, the inverse of ``named``."""
         dense = np.empty(layout.size, np.float32)
         for name in layout.shapes:
             layout.view(dense, name)[...] = tensors[name]
@@ -92,22 +86,19 @@ _ALL = 2**64 - 1
 
 
 def checksum_of(arrays: Sequence[Array]) -> str:
-    """A quick checksum of several arrays, which also depends on their order."""
+    """A fast checksum of several arrays in this order. It detects damage, not forgery."""
     total = 0
     for place, values in enumerate(arrays):
-        total ^= _checksum(_words(values)) * pow(_ODD, place, 2**64) & _ALL
+        bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
+        if bits.size % 2:
+            bits = np.append(bits, np.uint32(0))
+        total ^= _checksum(bits.view(np.uint64)) * pow(_ODD, place, 2**64) & _ALL
     return f"{total:016x}"
-
-
-def _words(values: Array) -> NDArray[np.uint64]:
-    """The bits of an array, eight bytes a word, zeros at the end."""
-    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-    return np.append(flat, np.uint32(0)).view(np.uint64) if flat.size % 2 else flat.view(np.uint64)
 
 
 @exact
 def _checksum(words: NDArray[np.uint64]) -> int:
-    """Every word multiplied into one of four lanes that run side by side, and these into one at the end."""
+    """Multiply the words into four independent lanes, which are combined at the end."""
     odd, shift = np.uint64(_ODD), np.uint64(29)
     lanes = np.array([1, 2, 3, 4], np.uint64)
     a, b, c, d = lanes[0], lanes[1], lanes[2], lanes[3]

@@ -1,8 +1,8 @@
-"""Recommender: what a model must say of itself so that a federation can train it.
+"""Recommender: the base class of models.
 
-A model is a frozen dataclass: its fields are its settings and go into the run's ``config.toml``. It declares its
-parameters by name and shape and scores items with a **leading client axis**: a cohort is just a batch dimension, so
-one backward pass over the sum of the clients' losses gives every client its own gradient.
+A model is a frozen dataclass: its fields are its settings and go into the run's ``config.toml``. It declares the names
+and shapes of its parameters and scores items with a **leading client axis**: a cohort is a batch dimension, so one
+backward pass over the sum of the clients' losses gives every client its own gradient.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fedforget.runtime.components import Component
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Scores all items for a user with these private parameters and training items.
+#: Scores all items for a user, given the user's private parameters and training items.
 Scorer = Callable[[Array, NDArray[np.int32]], Array]
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """The parameters of C clients side by side, as one model sees them while it trains or scores.
+    """The parameters of C clients, stacked for training or scoring.
 
-    ``private`` and ``dense`` hold tensors by name with a leading axis of length C; ``items`` is (C, R, dim), the rows
-    of the item table that each client uses; ``own`` is (C, R), 1 where the row is one of the client's own training
-    items, else 0; ``degree`` is (C,), how many of those a client has.
+    ``private`` and ``dense`` are tensors by name with a leading axis of length C. ``items`` is (C, R, dim), the rows of
+    the item table that each client uses. ``own`` is (C, R): 1 if the row is one of the client's own training items,
+    else 0. ``degree`` is (C,), the number of the client's own training items.
     """
 
     private: Mapping[str, Tensor]
@@ -49,24 +49,24 @@ class LocalModel:
         return self.private["user"]
 
     def rows(self, index: Tensor) -> Tensor:
-        """The item vectors at (C, B) positions of each client's own table, (C, B, dim)."""
+        """The item vectors at (C, B) positions of each client's table: (C, B, dim)."""
         return self.items.gather(1, index.unsqueeze(-1).expand(-1, -1, self.items.shape[-1]))
 
 
 @dataclass(frozen=True)
 class Recommender(Component):
-    """The base of every model. A new one needs ``name`` and ``logits``; see ``examples/own_model.py``."""
+    """Base class of models. A new model needs ``name`` and ``logits``; see ``examples/own_model.py``."""
 
     dim: int = 64
     init_std: float = 0.1
     negatives: int = 1
     loss: str = "bce"
 
-    #: Whether the user's vector is computed from the item table and the user's own items, instead of trained in epochs.
+    #: Whether the user vector is computed from the item table and the user's own items instead of trained in epochs.
     #: Such a model has no private parameters and needs no negatives.
     closed_form: ClassVar[bool] = False
-    #: Whether items are scored by the dot product of their vectors with one vector of the user, so that a user's vector
-    #: can be fitted by least squares (``LocalTraining.refit``).
+    #: Whether the score of an item is the dot product of its vector with a user vector, which can then be fitted by
+    #: least squares (``LocalTraining.refit``).
     dot_product: ClassVar[bool] = False
     losses: ClassVar[Sequence[str]] = ("bce", "bpr")
 
@@ -78,7 +78,7 @@ class Recommender(Component):
         if not self.closed_form and self.negatives < 1:
             raise ConfigError(f"negatives is {self.negatives}.", "Draw at least one negative for each positive.")
         if not 0 < self.init_std < float("inf"):
-            raise ConfigError(f"init_std is {self.init_std}.", "Give a positive spread, such as 0.1.")
+            raise ConfigError(f"init_std is {self.init_std}.", "Give a positive standard deviation, such as 0.1.")
         if self.loss not in self.losses:
             raise unknown_choice("loss", self.loss, list(self.losses))
 
@@ -87,43 +87,44 @@ class Recommender(Component):
         """The scores, before the sigmoid, of the items at (C, B) positions of each client's table: (C, B)."""
 
     def dense_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shared tensors beside the item table. None by default."""
+        """Global tensors other than the item table; none by default."""
         return {}
 
     def private_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Private tensors. The user embedding must be there, first, with the shape of an item vector."""
+        """Private tensors. The first must be the user embedding, with the shape of an item vector."""
         return {"user": (self.dim,)}
 
     def update_shapes(self) -> dict[str, tuple[int, ...]]:
-        """What a client sends beside item rows. By default the updates of the dense tensors."""
+        """Tensors that a client sends besides item rows; by default the updates of the dense tensors."""
         return self.dense_shapes()
 
     def direction(self, public: GlobalParameters, items: Array, dense: Array, users: int) -> tuple[Array, Array]:
-        """The direction in which to move the item table and the dense tensors, from the combined updates of a cohort.
+        """The direction in which the server moves the item table and the dense tensors.
 
-        ``users`` is the number of users in the federation. By default the updates are that direction.
+        ``items`` and ``dense`` are the combined updates of a cohort, which are the direction by default; ``users`` is
+        the number of users in the federation.
         """
         return items, dense
 
     def init_dense(self, name: str, out: Array, state: randomness.Stream) -> None:
-        """Fill one dense tensor before the first round. Normal by default."""
+        """Initialise one dense tensor; normally distributed by default."""
         randomness.fill_normal(state, out.reshape(-1), self.init_std)
 
     @cached_property
     def dense_layout(self) -> Layout:
-        """Where the dense public tensors lie in their flat vector."""
+        """The layout of the dense tensors."""
         if "items" in self.dense_shapes():
-            raise ConfigError("A dense tensor is called 'items'.", "That is the item table; choose another name.")
+            raise ConfigError("A dense tensor is named 'items'.", "That is the item table; choose another name.")
         return Layout(self.dense_shapes())
 
     @cached_property
     def update_layout(self) -> Layout:
-        """Where the tensors that a client sends beside item rows lie in their flat vector."""
+        """The layout of the tensors that a client sends besides item rows."""
         return Layout(self.update_shapes())
 
     @cached_property
     def private_layout(self) -> Layout:
-        """Where the private tensors lie in their flat vector."""
+        """The layout of the private tensors."""
         shapes = self.private_shapes()
         if self.closed_form and not shapes:
             return Layout({})
@@ -135,7 +136,7 @@ class Recommender(Component):
         return Layout(shapes)
 
     def init_public(self, n_items: int, seed: int) -> GlobalParameters:
-        """The public parameters before the first round."""
+        """The global parameters before the first round."""
         state = randomness.stream(seed, randomness.INIT_PUBLIC, 0, np.uint64(0))
         items = np.empty((n_items, self.dim), np.float32)
         randomness.fill_normal(state, items.reshape(-1), self.init_std)
@@ -145,33 +146,30 @@ class Recommender(Component):
         return GlobalParameters(items, dense, self.dense_layout)
 
     def init_private(self, user_keys: NDArray[np.uint64], seed: int) -> Array:
-        """Each user's private parameters before its first round, one flat row a user."""
+        """The private parameters of users before their first round, one flat row per user."""
         private = np.empty((user_keys.size, self.private_layout.size), np.float32)
         randomness.fill_normal_by_user(seed, randomness.INIT_PRIVATE, user_keys, private, self.init_std)
         return private
 
     def local(self, private: Tensor, items: Tensor, dense: Tensor, own: Tensor) -> LocalModel:
-        """Name the parts of flat, stacked parameters; views only, so gradients flow back to the stacks."""
+        """The named parts of flat, stacked parameters. They are views, so gradients reach the stacked parameters."""
         return LocalModel(self.private_layout.views(private), items, self.dense_layout.views(dense), own, own.sum(1))
 
     def embeddings_for(
         self, vectors: Array, items: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
     ) -> Array:
-        """The user embeddings with which users score items as if by the dot product with these vectors.
+        """The user embeddings with which the model scores items like the dot product with these vectors.
 
         User c has the training items ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
         """
         return vectors
 
     def scorer(self, public: GlobalParameters) -> Scorer:
-        """The scores of all items as a function of a user's private parameters and training items.
-
-        Whatever all users share is computed once, here.
-        """
+        """A function that scores all items for one user. What all users share is computed once."""
         return lambda private, own_items: self.score(private, public, own_items)
 
     def score(self, private: Array, public: GlobalParameters, own_items: NDArray[np.int32]) -> Array:
-        """The scores of all items for one user whose training items are given."""
+        """The scores of all items for one user with these training items."""
         from fedforget.runtime.tensors import torch
 
         own = torch.zeros(1, public.items.shape[0])

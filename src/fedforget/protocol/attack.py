@@ -21,18 +21,19 @@ class Attack:
     gamma: float = 4.0
 
     def __post_init__(self) -> None:
-        users = tuple(user if isinstance(user, str) else int(user) for user in self.users)
-        object.__setattr__(self, "users", users)
+        object.__setattr__(self, "users", tuple(user if isinstance(user, str) else int(user) for user in self.users))
         if not self.users:
             raise ConfigError("The attack has no users.", "Name at least one, or draw them: Attack.by(users, 0.2).")
         if not self.gamma > 0:
-            raise ConfigError(f"gamma is {self.gamma}.", "γmax is the largest factor: above 0; 4 does clear damage.")
+            raise ConfigError(f"gamma is {self.gamma}.", "Give a factor above 0, such as 4.")
 
     @classmethod
     def by(cls, users: Sequence[UserId], share: float, *, gamma: float = 4.0, seed: int = 0) -> Attack:
         """An attack by a random share of the users."""
         if not 0 < share < 1:
-            raise ConfigError(f"The share of malicious users is {share}.", "Give a share between 0 and 1, such as 0.2.")
+            raise ConfigError(
+                f"The share of malicious users is {share}.", "Give a fraction between 0 and 1, such as 0.2."
+            )
         keys = np.array([user_key(user) for user in users], np.uint64)
         lots = randomness.priorities(seed, randomness.MALICIOUS, 0, keys)
         chosen = np.sort(np.argsort(lots, kind="stable")[: max(1, round(share * len(users)))])
@@ -40,9 +41,8 @@ class Attack:
 
     def without(self, users: Collection[UserId]) -> Attack | None:
         """The attack without some users; None if nobody is left."""
-        left = [user for user in self.users if user not in users]
-        return replace(self, users=left) if left else None
+        remaining = [user for user in self.users if user not in users]
+        return replace(self, users=remaining) if remaining else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return {"users": list(self.users), "gamma": self.gamma}

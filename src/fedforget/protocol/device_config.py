@@ -30,11 +30,11 @@ class DeviceConfig:
         if self.training.refit and not self.model.dot_product:
             raise ConfigError(
                 f"refit is set, but {self.model.name} does not score by a dot product.",
-                "Leave refit out; it fits user vectors of models that do, such as lightgcn and mf.",
+                "Leave refit out, or use a model that does, such as lightgcn or mf.",
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """As nested tables of plain values."""
+        """The configuration as nested tables of plain values."""
         return {
             "model": self.model.settings(),
             "sampler": self.sampler.settings(),
@@ -45,12 +45,12 @@ class DeviceConfig:
 
     @staticmethod
     def parse(values: Mapping[str, Any]) -> dict[str, Any]:
-        """The constructor's arguments from nested tables; tables that are missing are left out."""
+        """Read the constructor's arguments from nested tables; missing tables are left out."""
         readers: dict[str, Callable[[Any], Any]] = {
             "model": MODELS.build,
             "sampler": SAMPLERS.build,
             "training": lambda table: LocalTraining(**table),
-            "log": Log.from_dict,
+            "log": lambda table: Log(**table),
             "seed": operator.index,
         }
         return {name: read(values[name]) for name, read in readers.items() if name in values}

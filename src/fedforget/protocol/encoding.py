@@ -26,7 +26,7 @@ class Encoding(Component):
     ``pack`` and ``unpack``; rows that are unpacked and packed again must give the same bytes.
     """
 
-    #: The number that marks entries of this encoding; encodings from outside share one.
+    #: The number that marks log entries of this encoding; encodings of other packages share one.
     code: ClassVar[int] = 127
     #: Whether updates can be read back; if not, the log has only the lengths of their rows and tensors.
     whole_updates: ClassVar[bool] = True
@@ -49,25 +49,22 @@ class _Float(Encoding):
     dtype: ClassVar[str]
 
     def row_size(self, sizes: Sequence[int]) -> int:
-        """Bytes of an encoded row."""
         return sum(sizes) * np.dtype(self.dtype).itemsize
 
     def pack(self, rows: Numbers, sizes: Sequence[int]) -> Bytes:
-        """Encode rows. Numbers beyond the range of float16 become its largest number."""
         limit = np.finfo(self.dtype).max
         numbers = rows if self.dtype == "<f4" else np.clip(rows, -limit, limit)
         packed = np.ascontiguousarray(numbers.astype(self.dtype)).view(np.uint8)
         return packed.reshape(rows.shape[0], self.row_size(sizes))
 
     def unpack(self, packed: Bytes, sizes: Sequence[int]) -> Numbers:
-        """Decode rows."""
         numbers = np.ascontiguousarray(packed).view(self.dtype).reshape(packed.shape[0], sum(sizes))
         return numbers.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Float32(_Float):
-    """Numbers as they are."""
+    """Numbers in single precision, without loss."""
 
     name: ClassVar[str] = "float32"
     code: ClassVar[int] = 0
@@ -76,7 +73,7 @@ class Float32(_Float):
 
 @dataclass(frozen=True)
 class Float16(_Float):
-    """Numbers in half precision."""
+    """Numbers in half precision, clipped to its range."""
 
     name: ClassVar[str] = "float16"
     code: ClassVar[int] = 1
@@ -91,11 +88,9 @@ class Int8(Encoding):
     code: ClassVar[int] = 2
 
     def row_size(self, sizes: Sequence[int]) -> int:
-        """Bytes of an encoded row."""
         return sum(sizes) + _SCALE * len(sizes)
 
     def pack(self, rows: Numbers, sizes: Sequence[int]) -> Bytes:
-        """Encode rows."""
         out = np.empty((rows.shape[0], self.row_size(sizes)), np.uint8)
         at = source = 0
         for size in sizes:
@@ -108,7 +103,6 @@ class Int8(Encoding):
         return out
 
     def unpack(self, packed: Bytes, sizes: Sequence[int]) -> Numbers:
-        """Decode rows."""
         out = np.empty((packed.shape[0], sum(sizes)), np.float32)
         at = target = 0
         for size in sizes:
@@ -132,6 +126,6 @@ ENCODINGS = Registry("encoding", "fedforget.encodings", Encoding, Float32, Float
 
 
 def _scale(largest: Numbers) -> Numbers:
-    """The value of one int8 step, with few enough digits that 127 steps are exact: packing again changes nothing."""
+    """The value of one int8 step, rounded so that 127 steps are exact and packing again gives the same bytes."""
     bits = (largest / 127).astype("<f4").view("<u4")
     return ((bits + np.uint32(127)) & ~np.uint32(127)).view("<f4")

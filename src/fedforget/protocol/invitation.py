@@ -1,4 +1,4 @@
-"""Invitation: what devices need to join a federation on a network: its terms and its catalogue of items."""
+"""Invitation: the terms and the catalogue of items that devices need to join a federation on a network."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ class Invitation:
     items: Sequence[ItemId]
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
         values = {"format": FORMAT, "terms": self.terms.to_dict(), "items": list(self.items)}
         write_file(path, json.dumps(values).encode())
 
     @classmethod
     def load(cls, path: Path) -> Invitation:
-        """Read from JSON."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             if values["format"] != FORMAT:
@@ -56,5 +54,5 @@ class Invitation:
 
 
 def catalogue_digest(items: Sequence[ItemId]) -> str:
-    """A digest of a catalogue, to recognise it."""
+    """A digest of the item ids, in order."""
     return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()

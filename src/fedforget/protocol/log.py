@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedforget.errors import ConfigError, unknown_choice
 from fedforget.protocol.encoding import ENCODINGS, Encoding
+from fedforget.runtime.components import ComponentField
 
 #: Which item rows of an update are kept: those with the largest L2 norm, a random choice, or every one.
 SELECTIONS = ["importance", "random", "all"]
@@ -27,7 +27,7 @@ class Log:
     ``Log("float32", "importance", 0.5)``.
     """
 
-    encoding: Encoding | str = "lengths"
+    encoding: ComponentField[Encoding] = ComponentField(ENCODINGS, "lengths")
     selection: str = "all"
     alpha: float = 0.5
     quota: int = 0
@@ -35,7 +35,6 @@ class Log:
     store: str = "packed"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoding", ENCODINGS.build(self.encoding))
         for kind, value, known in (
             ("selection", self.selection, SELECTIONS),
             ("when_full", self.when_full, POLICIES),
@@ -44,14 +43,14 @@ class Log:
             if value not in known:
                 raise unknown_choice(kind, value, known)
         if not 0 < self.alpha <= 1:
-            raise ConfigError(f"alpha is {self.alpha}.", "α is the share of an update's item rows that the log keeps.")
+            raise ConfigError(f"alpha is {self.alpha}.", "Give the fraction of item rows to keep: above 0, at most 1.")
         if self.quota < 0:
-            raise ConfigError(f"quota is {self.quota}.", "Give bytes a device, or 0 for no quota.")
+            raise ConfigError(f"quota is {self.quota}.", "Give the bytes a device may use, or 0 for no limit.")
 
     @property
     def whole_updates(self) -> bool:
         """Whether updates can be read back, not only their lengths."""
-        return ENCODINGS.build(self.encoding).whole_updates
+        return self.encoding.whole_updates
 
     @property
     def share(self) -> float:
@@ -59,10 +58,4 @@ class Log:
         return 1.0 if self.selection == "all" else self.alpha
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return {**asdict(self), "encoding": ENCODINGS.build(self.encoding).spec()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Log:
-        """From plain values."""
-        return cls(**values)
+        return {**asdict(self), "encoding": self.encoding.spec()}

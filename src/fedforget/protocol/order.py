@@ -1,4 +1,4 @@
-"""Order: what goes to a device over a network with every task, so that it can tell what to go on from."""
+"""Order: what is sent to a device with every task: federation, trajectory, round and users."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fedforget.protocol.factors import Factors
 from fedforget.runtime.randomness import UserId
 
-#: The trajectories that led to one, in order, each with its name and the round of the one before after which it
+#: A trajectory and those before it, oldest first: the name of each, and the round of its predecessor after which it
 #: branched off.
 Lineage = tuple[tuple[str, int], ...]
-#: A federation that has not forgotten anyone yet is on its first trajectory.
+#: The lineage of a federation that has not forgotten anyone.
 ORIGIN: Lineage = (("origin", 0),)
 
 
@@ -19,12 +19,12 @@ ORIGIN: Lineage = (("origin", 0),)
 class Order:
     """Which federation, trajectory and round a task belongs to, and which users are asked.
 
-    ``number`` grows from order to order: a lower one than the last is out of date, the same one is a repetition.
-    ``in_service`` names the trajectory in service, which is ``lineage``'s last or, while users are being forgotten, the
-    one before it. ``since`` has for each user the last round on this trajectory that counted, and ``served`` the last
-    one on the trajectory in service: whatever its device did after that came too late. ``factors`` are, by trajectory
-    and round, those of such rounds in which the server calibrated. ``rounds`` are the past rounds that each user is to
-    go through again, in ascending order, the first of all being ``round``; without them each is asked for that one.
+    ``number`` grows with every order: one with a lower number than the last is out of date, one with the same number is
+    a repetition. ``in_service`` is the trajectory in service: the last of ``lineage`` or, during an erasure, the one
+    before it. ``since`` is the last round of each user that the server accepted on this trajectory, ``served`` that on
+    the trajectory in service; the device undoes later rounds, since their updates arrived too late. ``factors`` are the
+    factors of accepted rounds that the server calibrated, by trajectory and round. ``rounds`` are the past rounds that
+    each user replays, in ascending order, and ``round`` is the first of all; if empty, each is asked for ``round``.
     """
 
     federation: str

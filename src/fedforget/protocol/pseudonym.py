@@ -1,4 +1,4 @@
-"""Pseudonym: a user's name where the id must not stand."""
+"""Pseudonym: a salted hash of a user id."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from fedforget.runtime.randomness import UserId
 
 
 def pseudonym(user: UserId, salt: str) -> str:
-    """A user's name in a receipt or an order to wipe: whoever knows id and salt can check it, nobody else learns it."""
+    """The salted hash that stands for a user in receipts and wipe orders; checking it needs the id and the salt."""
     kind = "s" if isinstance(user, str) else "i"
     return hashlib.blake2b(f"{kind}:{user}".encode(), key=bytes.fromhex(salt), digest_size=16).hexdigest()

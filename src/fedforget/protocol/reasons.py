@@ -1,7 +1,7 @@
 """Reasons why a user has no update in a round.
 
-Histories and receipts hold these texts. A device may send only those in ``FROM_DEVICES``: no text that a device wrote
-itself is ever stored.
+Histories and receipts hold these texts. The server accepts from a device only those in ``FROM_DEVICES``, so that no
+other text of a device is ever stored.
 """
 
 from __future__ import annotations

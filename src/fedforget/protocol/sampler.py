@@ -7,7 +7,7 @@ N · β · positives negatives from it, without replacement unless the pool is t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Sampler(Component):
     """Base class of negative samplers.
 
     ``R`` is the pool's size in percent of the items without interactions, ``beta`` in (0, 1] reduces the number of
-    negatives. A sampler of your own overrides ``pool``; the built-in ones only say what their pool is near to.
+    negatives. A sampler of your own overrides ``pool``; the built-in ones set ``near_user`` and ``near_items``.
     """
 
     R: float = 75.0
@@ -34,13 +34,11 @@ class Sampler(Component):
 
     def __post_init__(self) -> None:
         if type(self) is Sampler:
-            raise ConfigError(
-                "Sampler is a base class.", "Use RandomSampler, UserSampler, ItemSampler or MixedSampler."
-            )
+            raise ConfigError("Sampler is a base class.", "Use a subclass, such as RandomSampler or MixedSampler.")
         if not 0 < self.R <= 100:
-            raise ConfigError(f"R is {self.R}.", "R is a percentage of the untouched items: above 0, at most 100.")
+            raise ConfigError(f"R is {self.R}.", "Give a percentage above 0, at most 100.")
         if not 0 < self.beta <= 1:
-            raise ConfigError(f"beta is {self.beta}.", "β is a share of the negatives: above 0, at most 1.")
+            raise ConfigError(f"beta is {self.beta}.", "Give a fraction above 0, at most 1.")
 
     def pool(self, items: NDArray[np.float32], user: NDArray[np.float32], own: NDArray[np.int32]) -> NDArray[Any]:
         """Indices of the candidate items, for a sampler of your own.
@@ -56,16 +54,10 @@ class Sampler(Component):
         """Whether the pool is formed in compiled code."""
         return type(self).pool is Sampler.pool
 
-    @overload
-    def count(self, negatives: int, positives: int) -> int: ...
-
-    @overload
-    def count(self, negatives: int, positives: NDArray[np.int64]) -> NDArray[np.int64]: ...
-
-    def count(self, negatives: int, positives: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
-        """Number of negatives for a user with so many positives: N · β · positives, at least one."""
-        count = np.maximum(1, np.floor(negatives * self.beta * positives + 0.5)).astype(np.int64)
-        return count if isinstance(positives, np.ndarray) else int(count)
+    def count(self, negatives: int, positives: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of negatives for each user: N · β · positives, at least one."""
+        count: NDArray[np.int64] = np.maximum(1, np.floor(negatives * self.beta * positives + 0.5)).astype(np.int64)
+        return count
 
 
 @dataclass(frozen=True)

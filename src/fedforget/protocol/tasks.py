@@ -1,7 +1,7 @@
 """Tasks: what a server can ask devices to do in a round.
 
-A new task is one class here and one operation in ``device.devices``; messages, the simulation and Flower's apps carry
-any task.
+A new task is one class here and one operation in ``device.devices``. Messages, the simulation and Flower's apps need no
+change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ PARTS = ["rows", "all", "none"]
 
 @dataclass(frozen=True)
 class Task(Component):
-    """Base class of tasks. ``needs_parameters``: whether the global parameters are sent along."""
+    """Base class of tasks."""
 
+    #: Whether the global parameters are sent with the task.
     needs_parameters: ClassVar[bool] = True
 
 

@@ -15,7 +15,7 @@ from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.factors import Factors
 from fedforget.protocol.tasks import Recall, Task
 
-#: The item table and the other global tensors, as received.
+#: The item table and the other global tensors that a device received.
 Parameters = tuple[Array, Array]
 
 
@@ -31,38 +31,37 @@ class RefusedError(RunError):
 class Terms(DeviceConfig):
     """The id of the federation, the number of its items, and the configuration of its devices.
 
-    A server may ask for fewer epochs, since a replay is shorter than training, but for nothing else.
+    A server may ask for fewer epochs, for a replay, but everything else must be as agreed.
     """
 
     federation: str
     n_items: int
 
     def parameters(self, received: Parameters) -> GlobalParameters:
-        """The global parameters received; refused if they are not those of the agreed model."""
+        """The received global parameters, checked against the shapes of the agreed model."""
         items, dense = received
         if items.shape != (self.n_items, self.model.dim) or dense.shape != (self.model.dense_layout.size,):
             raise RefusedError(reasons.OTHER_MODEL)
         return GlobalParameters(items, dense, self.model.dense_layout)
 
     def check_factors(self, factors: Factors) -> None:
-        """Refuse factors that do not fit the model."""
+        """Raise ``RefusedError`` if the factors do not have the shape of the model."""
         if factors.items.shape != (self.n_items,) or factors.dense.shape != (len(self.model.update_layout.shapes),):
             raise RefusedError(reasons.OTHER_MODEL)
 
     def check_task(self, task: Task) -> None:
-        """Refuse a task beyond the terms: more epochs, another catalogue, or updates that the log does not keep."""
+        """Raise ``RefusedError`` if a task has more epochs than agreed, or another number of items."""
         if not 1 <= getattr(task, "epochs", 1) <= self.training.epochs:
             raise RefusedError(reasons.TOO_MANY_EPOCHS)
         if isinstance(task, Recall) and task.n_items != self.n_items:
             raise RefusedError(reasons.OTHER_MODEL)
 
     def to_dict(self) -> dict[str, Any]:
-        """As nested tables of plain values."""
         return {**super().to_dict(), "federation": self.federation, "n_items": self.n_items}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Terms:
-        """From nested tables, of which none may be missing: a default is nothing that the user agreed to."""
+        """Read from nested tables. None may be missing, since a user did not agree to a default."""
         try:
             if missing := [field.name for field in fields(cls) if field.name not in values]:
                 raise KeyError(missing[0])
@@ -75,5 +74,5 @@ class Terms(DeviceConfig):
             ) from error
 
     def to_json(self) -> str:
-        """As stored on the device."""
+        """The terms as stored on the device."""
         return json.dumps(self.to_dict(), sort_keys=True)

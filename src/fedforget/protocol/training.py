@@ -23,6 +23,6 @@ class LocalTraining:
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("batch", self.batch)):
             if value < 1:
-                raise ConfigError(f"{name} is {value}.", f"Give at least 1; the paper has {LocalTraining()}.")
+                raise ConfigError(f"{name} is {value}.", f"Give at least 1; the default is {LocalTraining()}.")
         if not 0 < self.lr < 1:
             raise ConfigError(f"lr is {self.lr}.", "Give a learning rate between 0 and 1, such as 0.001.")

@@ -1,4 +1,4 @@
-"""Updates: what a cohort sends to the server, the difference that local training made to the public parameters."""
+"""Updates: what a cohort sends to the server, the change of the public parameters by local training."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from fedforget.models.parameters import Array
 from fedforget.runtime.ragged import offsets
 
+#: Selects clients or item rows.
+Index = slice | NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class Updates:
-    """The updates of C clients, end to end: sparse item rows and one dense vector each.
+    """The updates of C clients, concatenated: sparse item rows and one dense vector each.
 
     Client c, the user ``users[c]``, changed the item rows ``items[ptr[c]:ptr[c + 1]]`` (each at most once) by the
-    same rows of ``rows``, and the other public tensors by ``dense[c]``. ``sizes`` is the number of interactions it
-    trained on and ``losses`` the mean loss of its last epoch, as it reports them.
+    same rows of ``rows``, and the other public tensors by ``dense[c]``. It reports ``sizes[c]``, the number of
+    interactions it trained on, and ``losses[c]``, the mean loss of its last epoch.
     """
 
     users: Sequence[int | str]
@@ -32,20 +35,26 @@ class Updates:
     @classmethod
     def none(cls, dim: int = 0, dense: int = 0) -> Updates:
         """No updates."""
-        nothing, numbers = np.empty(0, np.int64), np.empty((0, dim), np.float32)
-        ptr, items = np.zeros(1, np.int64), nothing.astype(np.int32)
-        return cls([], ptr, items, numbers, np.empty((0, dense), np.float32), nothing, np.empty(0, np.float32))
+        return cls(
+            [],
+            np.zeros(1, np.int64),
+            np.empty(0, np.int32),
+            np.empty((0, dim), np.float32),
+            np.empty((0, dense), np.float32),
+            np.empty(0, np.int64),
+            np.empty(0, np.float32),
+        )
 
     def __len__(self) -> int:
         return len(self.users)
 
     @property
     def nbytes(self) -> int:
-        """What the updates weigh when they are sent."""
+        """The size of the updates on the network."""
         return int(self.items.nbytes + self.rows.nbytes + self.dense.nbytes)
 
     def fits(self, dim: int, dense: int) -> bool:
-        """Whether the parts fit together, and to a model with item vectors and other tensors of these sizes."""
+        """Whether all arrays have the shapes of a model with item vectors and other tensors of these sizes."""
         return (
             self.rows.shape == (self.items.size, dim)
             and self.dense.shape == (len(self), dense)
@@ -59,14 +68,13 @@ class Updates:
 
     @staticmethod
     def end_to_end(parts: Sequence[Updates]) -> Updates:
-        """The updates of several parts, one part after the other; a user may be in several of them."""
+        """Concatenate updates; a user may occur in several of the parts."""
         if len(parts) == 1:
             return parts[0]
         parts = [part for part in parts if len(part)] or list(parts[:1])
-        counts = np.concatenate([np.diff(part.ptr) for part in parts])
         return Updates(
             [user for part in parts for user in part.users],
-            offsets(counts),
+            offsets(np.concatenate([np.diff(part.ptr) for part in parts])),
             np.concatenate([part.items for part in parts]),
             np.concatenate([part.rows for part in parts]),
             np.concatenate([part.dense for part in parts]),
@@ -76,63 +84,39 @@ class Updates:
 
     @staticmethod
     def together(parts: Sequence[Updates], order: Sequence[int | str]) -> Updates | None:
-        """The updates of several parts, their clients in this order; None if there are none."""
+        """Concatenate updates, sorted by the order of their users; None if there are none."""
         found = {user: (part, place) for part in parts for place, user in enumerate(part.users)}
-        users = [user for user in order if user in found]
-        if not users:
-            return None
-        places = [found[user] for user in users]
-        spans = [(part, slice(part.ptr[place], part.ptr[place + 1])) for part, place in places]
-        return Updates(
-            users,
-            offsets([part.ptr[place + 1] - part.ptr[place] for part, place in places]),
-            np.concatenate([part.items[span] for part, span in spans]),
-            np.concatenate([part.rows[span] for part, span in spans]),
-            np.stack([part.dense[place] for part, place in places]),
-            np.array([part.sizes[place] for part, place in places], np.int64),
-            np.array([part.losses[place] for part, place in places], np.float32),
-        )
+        places = [found[user] for user in order if user in found]
+        return Updates.end_to_end([part.between(place, place + 1) for part, place in places]) if places else None
 
     def between(self, start: int, stop: int) -> Updates:
-        """The updates of the clients from one place to another, without copying them."""
+        """The updates of the clients ``start`` to ``stop`` (exclusive), without copying them."""
         if start == 0 and stop == len(self):
             return self
-        rows = slice(self.ptr[start], self.ptr[stop])
-        return Updates(
-            self.users[start:stop],
-            self.ptr[start : stop + 1] - self.ptr[start],
-            self.items[rows],
-            self.rows[rows],
-            self.dense[start:stop],
-            self.sizes[start:stop],
-            self.losses[start:stop],
-        )
+        ptr = self.ptr[start : stop + 1] - self.ptr[start]
+        return self._part(self.users[start:stop], ptr, slice(start, stop), slice(self.ptr[start], self.ptr[stop]))
 
     def only(self, keep: NDArray[np.bool_]) -> Updates:
         """The updates of some of the clients."""
         if keep.all():
             return self
-        if not keep.any():  # also for updates whose parts do not fit together, which nothing could index
-            none = np.zeros(1, np.int64)
-            return Updates([], none, self.items[:0], self.rows[:0], self.dense[:0], self.sizes[:0], self.losses[:0])
-        rows = np.repeat(keep, np.diff(self.ptr))
-        return Updates(
-            [user for user, kept in zip(self.users, keep, strict=True) if kept],
-            offsets(np.diff(self.ptr)[keep]),
-            self.items[rows],
-            self.rows[rows],
-            self.dense[keep],
-            self.sizes[keep],
-            self.losses[keep],
-        )
+        if not keep.any():  # updates with wrong shapes, which cannot be indexed by a mask, come here too
+            return self._part([], np.zeros(1, np.int64), slice(0), slice(0))
+        users = [user for user, kept in zip(self.users, keep, strict=True) if kept]
+        sizes = np.diff(self.ptr)
+        return self._part(users, offsets(sizes[keep]), keep, np.repeat(keep, sizes))
+
+    def _part(self, users: Sequence[int | str], ptr: NDArray[np.int64], clients: Index, rows: Index) -> Updates:
+        dense, sizes, losses = self.dense[clients], self.sizes[clients], self.losses[clients]
+        return Updates(users, ptr, self.items[rows], self.rows[rows], dense, sizes, losses)
 
 
 @dataclass(frozen=True)
 class CohortResult:
-    """What came back from a cohort: updates, and for everyone else the reason why not.
+    """The updates of a cohort, and the reason of every user without one.
 
-    ``stored`` are the logged updates, where the server asked for them; ``seconds`` is how long the devices trained, in
-    so many ``epochs``.
+    ``stored`` are the logged updates if the server asked for them; ``seconds`` is the time that the devices trained,
+    for ``epochs`` epochs.
     """
 
     updates: Updates

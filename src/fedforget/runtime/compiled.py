@@ -1,11 +1,11 @@
-"""How this package compiles its inner loops, decided once.
+"""Decorators that compile inner loops with Numba.
 
-Both decorators release the interpreter lock, so that worker threads run side by side, and cache the machine code on
-disk, so that only the first run after an installation waits for the compiler. Division follows IEEE rules
-(``error_model="numpy"``): a check for zero in every division would keep loops from being vectorised.
+They release the interpreter lock, so that worker threads run in parallel, and cache the machine code on disk, so that
+only the first run after an installation waits for the compiler. Division follows IEEE rules (``error_model="numpy"``):
+a check for zero in every division would prevent vectorisation.
 
-Numba's cache notices a change of the file a function stands in, but not of what it calls elsewhere. So each version of
-the package's sources gets a cache folder of its own.
+Numba recompiles a function when its file changes, but not when a function that it calls in another file does. So each
+version of the package's sources has its own cache folder.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def _cache_folder() -> str:
         return tempfile.mkdtemp(prefix="fedforget-kernels-")
 
 
-#: Where machine code is kept. Where the usual place cannot be written, a temporary one that serves this process.
+#: Folder of the machine code; a temporary one if the usual folder cannot be written.
 _CACHE = _cache_folder()
 
 
 def compiled_before() -> bool:
-    """Whether this version of the sources has left machine code in the cache."""
+    """Whether the cache holds machine code of this version of the sources."""
     return any(Path(_CACHE).rglob("*.nbi"))
 
 
@@ -60,19 +60,19 @@ def _compile(function: F, **options: Any) -> F:
 
 
 def exact(function: F) -> F:
-    """Compile with IEEE arithmetic in the order written."""
+    """Compile with IEEE arithmetic, in the order of the source."""
     return _compile(function)
 
 
 def fast(function: F) -> F:
-    """Compile allowing sums to be reordered, so that reductions use vector registers; NaN and infinity stay."""
+    """Compile so that sums may be reordered for vector instructions; NaN and infinity are respected."""
     return _compile(function, fastmath=_REORDERED)
 
 
 def inlined(function: F) -> F:
-    """Compile as a part of whatever ``fast`` function calls it, never by itself.
+    """Compile as a part of the ``fast`` functions that call it, never separately.
 
-    A sum that may be reordered could otherwise come out differently where its function was compiled just now and where
-    the caller was loaded from the cache, each with its own copy of it.
+    Otherwise a reordered sum could differ between a function compiled now and a caller loaded from the cache, which has
+    its own copy.
     """
     return _compile(function, fastmath=_REORDERED, inline="always")

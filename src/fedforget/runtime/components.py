@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -17,8 +17,6 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from fedforget.errors import ConfigError, MissingComponentError, unknown_choice
 
 C = TypeVar("C", bound="Component")
-#: A component, its name, or its name and settings.
-Spec = Any
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Component(ABC):
         return {"name": self.name, **{field.name: _plain(getattr(self, field.name)) for field in fields(self)}}
 
     def spec(self) -> str | dict[str, Any]:
-        """The shortest description: the name alone where there are no settings."""
+        """The name if there are no settings, else the name and the settings."""
         settings = self.settings()
         return settings if len(settings) > 1 else self.name
 
@@ -48,14 +46,8 @@ class Registry(Generic[C]):
         _REGISTRIES[kind] = self
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._known or name in _installed(self.group)
-
-    def names(self) -> list[str]:
-        """Every name: built-in and registered components first, then installed ones."""
-        return list(dict.fromkeys([*self._known, *_installed(self.group)]))
+        """Iterate over the names: built-in and registered components first, then installed ones."""
+        return iter({**self._known, **_installed(self.group)})
 
     def register(self, component: type[C]) -> type[C]:
         """Add a component class under its name."""
@@ -64,10 +56,11 @@ class Registry(Generic[C]):
                 f"{component.__name__} is not a {self.kind}.",
                 f"Extend {self.base.__name__} and give the class a name: name: ClassVar[str] = '...'.",
             )
-        known = self._known.setdefault(component.name, component)
-        if known is not component and known.__qualname__ != component.__qualname__:
+        registered = self._known.get(component.name, component)
+        if registered.__qualname__ != component.__qualname__:
             raise ConfigError(
-                f"There is a {self.kind} named {component.name!r} already: {known.__module__}.{known.__qualname__}.",
+                f"There is a {self.kind} named {component.name!r} already: "
+                f"{registered.__module__}.{registered.__qualname__}.",
                 "Choose another name.",
             )
         self._known[component.name] = component
@@ -76,57 +69,61 @@ class Registry(Generic[C]):
     def find(self, name: object) -> type[C]:
         """The component class with a name."""
         if name not in self._known and (entry := _installed(self.group).get(str(name))) is not None:
-            self.register(_loaded(entry, self.kind))
+            self.register(_load(entry, self.kind))
         if not isinstance(name, str) or name not in self._known:
             hint = f"Others need their package installed (entry point group {self.group})."
-            raise unknown_choice(self.kind, name, self.names(), hint, MissingComponentError)
+            raise unknown_choice(self.kind, name, list(self), hint, MissingComponentError)
         return self._known[name]
 
-    def build(self, spec: Spec, **settings: Any) -> C:
-        """The component for a spec: itself, a name, or a table with its name and settings."""
+    def build(self, spec: Any, **settings: Any) -> C:
+        """Build a component from its name, or from a table with its name and settings; an object is returned as is."""
         if isinstance(spec, self.base):
             return spec
         if isinstance(spec, Mapping):
             if "name" not in spec:
-                raise ConfigError(f"A {self.kind} has no name: {dict(spec)}.", f"Known: {', '.join(self.names())}.")
-            settings = {**{key: value for key, value in spec.items() if key != "name"}, **settings}
-            spec = spec["name"]
+                raise ConfigError(f"A {self.kind} has no name: {dict(spec)}.", f"Known: {', '.join(self)}.")
+            settings = {**spec, **settings}
+            spec = settings.pop("name")
         component = self.find(spec)
         try:
             return component(**settings)
         except TypeError as error:
-            taken = ", ".join(field.name for field in fields(component)) or "none"
+            accepted = ", ".join(field.name for field in fields(component)) or "none"
             raise ConfigError(
                 f"{self.kind.capitalize()} {spec!r} does not take these settings: {settings}. {error}.",
-                f"Its settings: {taken}.",
+                f"Its settings: {accepted}.",
             ) from error
 
     def defaults(self, name: str) -> dict[str, Any]:
         """The settings of a component with their default values; None for those without."""
-        return {
-            field.name: _plain(
-                field.default
-                if field.default is not MISSING
-                else None
-                if field.default_factory is MISSING
-                else field.default_factory()
-            )
-            for field in fields(self.find(name))
-        }
+        return {field.name: _plain(_default(field)) for field in fields(self.find(name))}
 
 
+class ComponentField(Generic[C]):
+    """A dataclass field that holds a component; it may also be given as a name or a table."""
+
+    def __init__(self, registry: Registry[C], default: str) -> None:
+        self.registry = registry
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> C:
+        return cast("C", self.default if instance is None else vars(instance)[self.name])
+
+    def __set__(self, instance: object, value: C | str) -> None:
+        vars(instance)[self.name] = self.registry.build(value)
+
+
+#: Every registry that has been imported, by the kind of its components.
 _REGISTRIES: dict[str, Registry[Any]] = {}
 
 
-def registries() -> dict[str, Registry[Any]]:
-    """Every registry that has been imported, by the kind of its components."""
-    return dict(_REGISTRIES)
-
-
 def register(component: type[C]) -> type[C]:
-    """Class decorator: make a component known by its name in this process.
+    """Class decorator: register a component by its name in this process.
 
-    A package makes its components known everywhere, also on devices, by entry points instead.
+    To install a component everywhere, also on devices, offer it as an entry point of a package instead.
     """
     for registry in _REGISTRIES.values():
         if issubclass(component, registry.base):
@@ -139,10 +136,10 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
-def _loaded(entry: EntryPoint, kind: str) -> type[Any]:
+def _load(entry: EntryPoint, kind: str) -> type[Any]:
     try:
         component: type[Any] = entry.load()
-    except Exception as error:  # whatever the package raises when it is imported
+    except Exception as error:  # importing a package may raise anything
         raise ConfigError(
             f"The {kind} {entry.name!r} ({entry.value}) cannot be imported: {type(error).__name__}: {error}.",
             "Check the installation of its package.",
@@ -154,6 +151,12 @@ def _loaded(entry: EntryPoint, kind: str) -> type[Any]:
             "Give the class the name of its entry point.",
         )
     return component
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
 
 
 def _plain(value: Any) -> Any:

@@ -9,10 +9,10 @@ from fedforget.errors import RunError
 
 
 def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
-    """Open or create a database (in memory when there is no path) whose tables the schema creates if needed.
+    """Open or create a database (in memory when there is no path), and create missing tables.
 
-    The write-ahead log keeps it whole through a crash at any point; ``secure_delete`` overwrites what is deleted.
-    Until ``scrub`` the write-ahead log may still hold it.
+    The write-ahead log protects it against crashes; ``secure_delete`` overwrites deleted content, which the write-ahead
+    log may still hold until ``scrub``.
     """
     name = ":memory:" if path is None else str(path)
     try:
@@ -22,12 +22,10 @@ def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
         db.execute("PRAGMA secure_delete = ON")
         db.executescript(schema)
     except sqlite3.Error as error:
-        raise RunError(
-            f"Cannot open {name}: {error}.", "Is the folder writable, and is this a file of fedforget?"
-        ) from error
+        raise RunError(f"Cannot open {name}: {error}.", "Check that it is fedforget's and can be written.") from error
     return db
 
 
 def scrub(db: sqlite3.Connection) -> None:
-    """Empty the write-ahead log, so that what was deleted is gone from every file."""
+    """Empty the write-ahead log, so that no file holds deleted content."""
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

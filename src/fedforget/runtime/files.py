@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and a lock against two writers of one run folder."""
+"""Atomic file writes, and a lock against two writers of one run folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedforget.errors import BusyError, RunError
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write beside and rename: a reader, or a crash, sees the old file or the new one, never a part."""
+    """Write a temporary file and rename it: a reader or a crash sees the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         temporary.write_bytes(data)
@@ -24,7 +24,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Let a file that never changes stand in a second place too: as a hard link, or where there are none as a copy."""
+    """Link a file that never changes to a second path, or copy it if the file system has no hard links."""
     try:
         target.unlink(missing_ok=True)
         try:
@@ -36,7 +36,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder and its parents, unless it is there."""
+    """Create a folder and its parents, unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,15 +49,15 @@ def cannot_write(path: Path, error: Exception) -> RunError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return RunError(
         f"Cannot write {path}: {reason}.",
-        "Free some space or choose another folder. What was saved before is intact; the same command goes on from it.",
+        "Free some space or choose another folder. Files saved before are intact; the same command continues.",
     )
 
 
 @contextmanager
 def only_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the folder's lock, so that no second process trains or forgets in it. A killed holder lets go.
+    """Hold the folder's lock, so that no second process trains or forgets in it. A killed process releases it.
 
-    Where someone else holds it, wait for it or give up.
+    If another process holds it, wait for it or raise ``BusyError``.
     """
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Ragged bytes: pieces of different lengths, one a client, laid end to end; woven into entries and cut out again."""
+"""Ragged arrays of bytes: one piece of any length for each client, concatenated."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Part = tuple[Ptr, NDArray[np.uint8]]
 
 
 def offsets(sizes: ArrayLike) -> Ptr:
-    """Where consecutive pieces of these sizes begin and end: one offset more than there are pieces."""
+    """The offsets of concatenated pieces of these sizes, with the end of the last piece."""
     ptr = np.zeros(np.size(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ptr[1:])
     return ptr
 
 
 def even(matrix: NDArray[np.uint8]) -> Part:
-    """Pieces of one length, one a row."""
+    """Pieces of equal length: the rows of a matrix."""
     return np.arange(matrix.shape[0] + 1, dtype=np.int64) * matrix.shape[1], np.ascontiguousarray(matrix).reshape(-1)
 
 
@@ -32,7 +32,7 @@ def nothing(n: int) -> Part:
 
 
 def woven(parts: Sequence[Part]) -> Part:
-    """Each client's pieces one after another."""
+    """Concatenate each client's pieces of several parts."""
     ptr = np.sum([part_ptr for part_ptr, _ in parts], axis=0)
     data = np.empty(ptr[-1], np.uint8)
     at = ptr[:-1].copy()
@@ -50,7 +50,7 @@ def _place(ptr: Ptr, values: NDArray[np.uint8], at: Ptr, out: NDArray[np.uint8])
 
 
 def cut(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Part:
-    """The pieces of these sizes that begin at these places."""
+    """Cut out the pieces that begin at ``starts`` and have these sizes."""
     ptr = offsets(sizes)
     out = np.empty(ptr[-1], np.uint8)
     _cut(data, starts, ptr, out)

@@ -1,8 +1,8 @@
 """Keyed randomness: every draw comes from a stream named by (seed, purpose, round, user).
 
-A stream is a SplitMix64 generator whose state lives in a one-element ``uint64`` array, so that it can be passed
-into compiled code and advanced there. Because its start depends on the key alone, a result does not depend on how
-clients are grouped, on the number of workers, or on the engine that runs them.
+A stream is a SplitMix64 generator. Its state is a one-element ``uint64`` array, which compiled code can advance. The
+initial state depends only on the key, so results do not depend on how clients are grouped, on the number of workers, or
+on the engine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fedforget.runtime.compiled import exact
 
 Stream = NDArray[np.uint64]
-#: A user's id as it comes from outside: the same type everywhere.
+#: A user's id, as in the data.
 UserId = int | str
-#: One round, or the round of each user that is spoken of.
+#: One round, or a round for each user.
 Rounds = int | NDArray[np.int64]
 
-#: What a stream may be drawn for. The numbers are part of the format of a run: never reuse or reorder them.
+#: Purposes of streams. The numbers are part of the format of a run: never reuse or change them.
 COHORT: Final = 1
 NEGATIVES: Final = 2
 BATCHES: Final = 3
@@ -45,7 +45,7 @@ _S31: Final = np.uint64(31)
 
 @exact
 def mix(x: np.uint64) -> np.uint64:
-    """Scramble 64 bits (the finaliser of SplitMix64): a bijection in which every input bit matters."""
+    """Scramble 64 bits (the finaliser of SplitMix64), a bijection."""
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
     return x ^ (x >> _S31)
@@ -135,9 +135,9 @@ def fill_uniform(state: Stream, out: NDArray[np.float32], low: float, high: floa
 
 
 def priorities(seed: int, purpose: int, rounds: Rounds, users: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One keyed draw for each user: sorting by it is a random order that does not depend on who else is there.
+    """One keyed draw for each user, in one round or in a round of its own.
 
-    The draw is for one round, or for each user's own.
+    Sorting by it gives a random order, in which the order of two users does not depend on others.
     """
     return _priorities(seed, purpose, np.full(users.size, rounds, np.int64), users)
 
@@ -151,6 +151,6 @@ def _priorities(seed: int, purpose: int, rounds: NDArray[np.int64], users: NDArr
 
 
 def user_key(user_id: UserId) -> int:
-    """The 64-bit key of an outside user id: the same on every machine and in every process."""
+    """The 64-bit key of a user id: the same on every machine and in every process."""
     name = f"s:{user_id}" if isinstance(user_id, str) else f"i:{int(user_id)}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,7 +1,7 @@
-"""PyTorch, held to one thread like every other library here: workers share out the work.
+"""PyTorch, limited to one thread: workers distribute the work.
 
-Importing it takes as long as everything else together, so whoever needs tensors imports this where they are needed: a
-device that trains with compiled code never does.
+Importing it is slow, so this module is imported inside the functions that need tensors; training with compiled code
+does not.
 """
 
 import torch

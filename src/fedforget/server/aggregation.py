@@ -27,14 +27,14 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Step:
-    """The combined update of a round: of the item table, and of the other tensors that clients send."""
+    """The combined update of a round: the item table, and the other tensors that clients send."""
 
     items: Array
     dense: Array
 
     @property
     def finite(self) -> bool:
-        """Whether there is no NaN or infinity in it, and so in none of the updates."""
+        """Whether it holds no NaN or infinity; then none of the updates does."""
         return bool(_zero_if_finite(self.items.reshape(-1)) + _zero_if_finite(self.dense) == 0)
 
 
@@ -133,7 +133,6 @@ class Touched(AggregationRule):
     averages: ClassVar[bool] = False
 
     def row_scale(self, touches: NDArray[np.int64], clients: int) -> NDArray[np.float64]:
-        """From the mean over the cohort to that over the clients that touched a row."""
         return clients / np.maximum(touches, 1)
 
 
@@ -144,24 +143,20 @@ class Weighted(AggregationRule):
     name: ClassVar[str] = "weighted"
 
     def weights(self, updates: Updates) -> NDArray[np.float64]:
-        """Proportional to the number of interactions."""
-        sizes = updates.sizes.astype(np.float64)
-        weights: NDArray[np.float64] = sizes / max(sizes.sum(), 1.0)
-        return weights
+        return updates.sizes / max(float(updates.sizes.sum()), 1.0)
 
 
 @dataclass(frozen=True)
 class Root(AggregationRule):
-    """The sum of each item row divided by the square root of the number of clients that touched it.
+    """The sum of each item row, divided by the square root of the number of clients that touched it.
 
-    So the step of a row does not shrink as the cohort grows. Other tensors: the mean over the cohort.
+    The step of a row does not shrink as the cohort grows. Other tensors are averaged over the cohort.
     """
 
     name: ClassVar[str] = "root"
     averages: ClassVar[bool] = False
 
     def row_scale(self, touches: NDArray[np.int64], clients: int) -> NDArray[np.float64]:
-        """From the mean over the cohort to the sum divided by the square root."""
         return clients / np.sqrt(np.maximum(touches, 1))
 
 

@@ -1,4 +1,4 @@
-"""Backoff: when to repeat a slow task that did not succeed."""
+"""Backoff: pauses between attempts of a slow task."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 
 
 class Backoff:
-    """Doubles the pause after every slow attempt; starts again when there is something new to try."""
+    """Doubles the pause after every slow attempt; a new target resets it."""
 
     def __init__(self) -> None:
-        self._known: frozenset[str] = frozenset()
+        self._tried: frozenset[str] = frozenset()
         self._pause = FIRST_PAUSE
-        self._again = 0.0
+        self._next_attempt = 0.0
 
-    def allows(self, wanted: Collection[str]) -> bool:
-        """Whether it is time to try these."""
-        if not self._known.issuperset(wanted):
-            self._known, self._pause, self._again = frozenset(wanted), FIRST_PAUSE, 0.0
-        return time.monotonic() >= self._again
+    def allows(self, targets: Collection[str]) -> bool:
+        """Whether it is time to try these targets."""
+        if not self._tried.issuperset(targets):
+            self._tried, self._pause, self._next_attempt = frozenset(targets), FIRST_PAUSE, 0.0
+        return time.monotonic() >= self._next_attempt
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """Measure an attempt."""
-        begun = time.monotonic()
+        """Measure the duration of an attempt."""
+        started = time.monotonic()
         yield
-        if time.monotonic() - begun > QUICK:
-            self._again = time.monotonic() + self._pause
+        if time.monotonic() - started > QUICK:
+            self._next_attempt = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE)

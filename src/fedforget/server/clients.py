@@ -15,11 +15,10 @@ class Clients(Protocol):
     """The devices of a federation on one trajectory. Asking again for the same round gives the same result."""
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None = None) -> Mapping[int, CohortResult]:
-        """Let users carry out a task, each for the rounds that it is asked for; the result of each round.
+        """Run a task on the devices of the users asked for each round; the result of each round.
 
-        A device gets one message, whatever the number of its rounds. ``public`` are the global parameters to start
-        from, for tasks that need them.
+        A device gets one message for all its rounds. ``public`` are the global parameters, for tasks that need them.
         """
 
     def apply_factors(self, round_: int, factors: Factors) -> None:
-        """Tell the devices of a replay with stored updates how the server scaled their new ones."""
+        """Send the factors of a replayed round to the devices that wait for them."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fedforget.errors import QuorumError, RunError
 from fedforget.models import GlobalParameters, Recommender
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
-from fedforget.server.history import History, RoundRecord
+from fedforget.server.history import History, OnRound, RoundRecord
 from fedforget.server.request import ErasureRequest
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import run_rounds
@@ -21,8 +22,6 @@ from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
-
-OnRound = Callable[[RoundRecord], None]
 
 
 class Coordinator(ABC):
@@ -37,12 +36,12 @@ class Coordinator(ABC):
     def __init__(self, run: Run) -> None:
         self._run = run
         self._clean = False
-        self._drawn_from: tuple[list[UserId], Roster] | None = None
+        self._cached_roster: tuple[list[UserId], Roster] | None = None
 
     @property
     @abstractmethod
     def members(self) -> list[UserId]:
-        """The users of the federation, in the order in which their updates are combined."""
+        """The users of the federation, in the order in which updates are combined."""
 
     @property
     @abstractmethod
@@ -58,12 +57,12 @@ class Coordinator(ABC):
         """The remaining users' devices on a new trajectory, which branches off after ``start`` and is at ``done``."""
 
     @abstractmethod
-    def _config_without(self, users: Sequence[UserId]) -> RunConfig:
-        """The configuration of the next trajectory, without some users."""
+    def _digest_without(self, users: Sequence[UserId]) -> str:
+        """The digest of the data without some users."""
 
     @abstractmethod
     def _after_erasure(self, users: Sequence[UserId]) -> None:
-        """Continue on the new trajectory, after these users were forgotten."""
+        """Continue on the new trajectory, without these users."""
 
     @abstractmethod
     def _roll_back_devices(self, round_: int) -> None:
@@ -120,7 +119,7 @@ class Coordinator(ABC):
         return self._run.waiting()
 
     def abandon_forgetting(self) -> None:
-        """Drop an erasure that was interrupted; the model in service stays."""
+        """Drop the erasure that was interrupted; the model in service stays."""
         with self._run.locked():
             self._run.abandon_erasure()
 
@@ -150,7 +149,7 @@ class Coordinator(ABC):
                 receipt = erasure.carry_out(
                     request,
                     new,
-                    lambda new, done: self._branch(new, erasure.users, erasure.start, done),
+                    lambda done: self._branch(new, erasure.users, erasure.start, done),
                     on_round or (lambda record: None),
                 )
             except BaseException as error:
@@ -158,8 +157,10 @@ class Coordinator(ABC):
                 if isinstance(error, QuorumError):
                     self._run.abandon_erasure()
                 raise
+            data = {**self.config.data, "digest": self._digest_without(erasure.users)}
+            config = replace(self.config.without(erasure.forgotten), trajectory=before + 1, data=data)
             try:
-                self._run.commit_erasure(new, self._config_without(erasure.users), receipt)
+                self._run.commit_erasure(new, config, receipt)
             finally:
                 if self.config.trajectory != before:  # committed, even if a later step failed
                     self._after_erasure(erasure.users)
@@ -180,7 +181,11 @@ class Coordinator(ABC):
             on_round(record)
 
         with self._run.locked():
-            self._refuse_during_erasure()
+            if (request := self.waiting) is not None:
+                raise RunError(
+                    f"A request to forget {len(request.users)} users ({request.id}) is not finished.",
+                    "Finish it first: forget the same users again, or `fedforget forget RUN --resume` or `--abandon`.",
+                )
             self._prepare_to_write()
             until = self.rounds + more if more is not None else rounds or 0
             clients, roster = self.clients(), self._roster()
@@ -189,19 +194,17 @@ class Coordinator(ABC):
     def _roster(self) -> Roster:
         """The roster of the current members; cached, since it hashes every user id."""
         members = self.members
-        if self._drawn_from is None or self._drawn_from[0] is not members:
-            self._drawn_from = members, Roster(members, self.config.joins)
-        return self._drawn_from[1]
+        if self._cached_roster is None or self._cached_roster[0] is not members:
+            self._cached_roster = members, Roster(members, self.config.joins)
+        return self._cached_roster[1]
 
     def _load(self) -> None:
         """Load the state after the last complete round; writes nothing."""
         self.rounds = self._run.current.last_complete_round()
-        begun = self.history.last_round >= 0
-        self.state = (
-            self.history.state(self.rounds)
-            if begun
-            else ServerState(self.model.init_public(self.n_items, self.config.seed))
-        )
+        if self.history.last_round >= 0:
+            self.state = self.history.state(self.rounds)
+        else:
+            self.state = ServerState(self.model.init_public(self.n_items, self.config.seed))
 
     def _prepare_to_write(self) -> None:
         """Load again if another process has written, and remove what a crash left behind."""
@@ -214,10 +217,3 @@ class Coordinator(ABC):
             current.drop_after(self.rounds, self.state)
             self.history.enrol(self.members)
             self._clean = True
-
-    def _refuse_during_erasure(self) -> None:
-        if (request := self._run.waiting()) is not None:
-            raise RunError(
-                f"A request to forget {len(request.users)} users ({request.id}) was interrupted and is not finished.",
-                "Finish it first: forget the same users again, or `fedforget forget RUN --resume` (or `--abandon`).",
-            )

@@ -1,4 +1,4 @@
-"""Erasure: one request to forget users, from the check of its users to the receipt."""
+"""Erasure: one request to forget users, from checking it to the receipt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedforget.models import GlobalParameters
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
-from fedforget.server.history import RoundRecord
+from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.request import ErasureRequest, checked_users
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator, run_rounds
@@ -26,13 +26,12 @@ from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum, Tally, replay
 from fedforget.version import __version__
 
-OnRound = Callable[[RoundRecord], None]
-#: The devices of the remaining users on the new trajectory, which has this many rounds already.
-Branch = Callable[[Trajectory, int], Clients]
+#: The remaining users' devices on the new trajectory, which has this many rounds already.
+Branch = Callable[[int], Clients]
 
 
 class Erasure:
-    """Who is forgotten by which method, and which rounds are replayed for that."""
+    """The users to forget, the method, and the rounds to replay."""
 
     def __init__(
         self, run: Run, members: Sequence[UserId], users: Sequence[UserId], method: Method | None = None
@@ -42,12 +41,12 @@ class Erasure:
         self.users = checked_users(users, members)
         self.method = (method or default_method(config.model)).for_model(config.model).for_server(config.server)
         _check_method(self.method, config.log.whole_updates, config.model.closed_form)
-        gone = set(self.users)
-        joins = {user: round_ for user, round_ in config.joins.items() if user not in gone}
-        self.roster = Roster([user for user in members if user not in gone], joins)
-        history = run.current.history
-        self.last = max(history.last_round, 0)
-        self.first = history.first_round_of(self.users)
+        self.forgotten = set(self.users)
+        remaining = [user for user in members if user not in self.forgotten]
+        self.roster = Roster(remaining, config.without(self.forgotten).joins)
+        self.history = run.current.history
+        self.last = max(self.history.last_round, 0)
+        self.first = self.history.first_round_of(self.users)
         self.start = self._start()
         if self.method.needs_whole_updates() and self._limited_rounds():
             raise ConfigError(
@@ -57,16 +56,21 @@ class Erasure:
             )
 
     def estimate(self, public: GlobalParameters) -> Estimate:
-        """What it will take."""
-        config = self.config
-        chosen = why_chosen(self.method, config.model, config.server)
-        history, waiting = self.run.current.history, config.engine != "simulation"
+        """The expected cost."""
         return estimate(
-            history, public, self.method, self._past(), config.training.epochs, self.first, self.start, waiting, chosen
+            self.history,
+            public,
+            self.method,
+            self._past(),
+            self.config.training.epochs,
+            self.first,
+            self.start,
+            self.config.engine != "simulation",
+            why_chosen(self.method, self.config.model, self.config.server),
         )
 
     def request(self, require: float | None, asked: ErasureRequest | None = None) -> ErasureRequest:
-        """The request as stored: the one that was interrupted if it is the same, else ``asked`` or a new one."""
+        """The request to store: the one that was interrupted if it is the same, else ``asked`` or a new one."""
         Quorum(require or 0.0)
         settings = self.method.settings()
         waiting = self.run.waiting()
@@ -81,13 +85,13 @@ class Erasure:
         )
 
     def carry_out(self, request: ErasureRequest, new: Trajectory, branch: Branch, on_round: OnRound) -> Receipt:
-        """Build the new trajectory: replay past rounds without the forgotten users. Continues an earlier attempt."""
-        begun = time.perf_counter()
+        """Replay past rounds without the forgotten users into ``new``, or continue an interrupted attempt."""
+        started = time.perf_counter()
         quorum = Quorum(request.require)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # an interrupted attempt is expected here
             done = new.last_complete_round()
-        clients = branch(new, done)
+        clients = branch(done)
         new.drop_after(done, new.history.state(done))
         earlier = sum(new.history.record(round_).seconds for round_ in range(self.start + 1, done + 1))
 
@@ -97,18 +101,15 @@ class Erasure:
 
         tally, added = Tally(), 0
         if self.first is not None:
-            tally = self._replay(new, clients, quorum, after_round)
-            added = self._train_on(new, clients, tally, after_round)
+            aggregator = Aggregator(self.config.server, self.config.model, len(self.roster.users))
+            epochs = self.config.training.epochs
+            tally = replay(self.method, self._past(), new.history, clients, aggregator, epochs, quorum, after_round)
+            added = self._add_rounds(new, clients, tally, after_round)
         quorum.check(tally, tally.asked)
-        return self._receipt(request, new, tally, added, earlier + time.perf_counter() - begun)
+        return self._receipt(request, new, tally, added, earlier + time.perf_counter() - started)
 
-    def _replay(self, new: Trajectory, clients: Clients, quorum: Quorum, on_round: OnRound) -> Tally:
-        aggregator = Aggregator(self.config.server, self.config.model, len(self.roster.users))
-        epochs = self.config.training.epochs
-        return replay(self.method, self._past(), new.history, clients, aggregator, epochs, quorum, on_round)
-
-    def _train_on(self, new: Trajectory, clients: Clients, tally: Tally, on_round: OnRound) -> int:
-        """Train the ordinary rounds that the method adds at the end; their number."""
+    def _add_rounds(self, new: Trajectory, clients: Clients, tally: Tally, on_round: OnRound) -> int:
+        """Train the ordinary rounds that the method adds at the end; returns their number."""
         added = self.method.more_rounds(self.last)
         state = new.history.state(new.history.last_round)
         until = self.last + added
@@ -119,40 +120,37 @@ class Erasure:
 
     def _past(self) -> Past:
         """The rounds to replay, without the forgotten users."""
-        history, epochs = self.run.current.history, self.config.training.epochs
-        gone = set(self.users)
         rounds = range(self.start + 1, self.last + 1) if self.first is not None else ()
-        records = [history.record(round_) for round_ in rounds]
-        single = history.single_rounds()
+        records = [self.history.record(round_) for round_ in rounds]
+        single = self.history.single_rounds()
+        trained = {record.round for record in records if record.epochs in (0, self.config.training.epochs)}
         return Past(
-            {record.round: [user for user in record.participants if user not in gone] for record in records},
+            {record.round: [user for user in record.participants if user not in self.forgotten] for record in records},
             self.first or 0,
-            {record.round for record in records if record.epochs in (0, epochs) and record.round in single},
+            trained & single,
             lambda round_, fraction: self.roster.cohort(round_, fraction, self.config.seed),
-            history.moved,
+            self.history.moved,
         )
 
     def _start(self) -> int:
-        """The round to go back to: the last snapshot before the rounds to replay."""
+        """The round to roll back to: that of the last snapshot before the rounds to replay."""
         if self.first is None:
             return self.last
         wanted = self.method.begin(self.first, self.last) - 1
-        usable = [round_ for round_ in self.run.current.history.usable_rounds() if round_ <= wanted]
-        if not usable:
-            raise RunError(
-                f"There is no snapshot of round {wanted} or before to go back to.",
-                "Put its file back into the run's snapshots folder, or forget with Continue(), which never goes back.",
-            )
-        return usable[0]
+        for round_ in self.history.usable_rounds():
+            if round_ <= wanted:
+                return round_
+        raise RunError(
+            f"There is no snapshot of round {wanted} or before.",
+            "Restore its file in the run's snapshots folder, or forget with Continue(), which does not roll back.",
+        )
 
     def _limited_rounds(self) -> bool:
         """Whether the rounds to replay include a step of FRU, whose updates may have been shortened."""
-        history = self.run.current.history
-        rounds = set(range(self.start + 1, self.last + 1)) - history.single_rounds()
-        return any(0 < history.record(round_).epochs < self.config.training.epochs for round_ in rounds)
+        rounds = set(range(self.start + 1, self.last + 1)) - self.history.single_rounds()
+        return any(0 < self.history.record(round_).epochs < self.config.training.epochs for round_ in rounds)
 
     def _receipt(self, request: ErasureRequest, new: Trajectory, tally: Tally, added: int, seconds: float) -> Receipt:
-        history = self.run.current.history
         return Receipt(
             request=request.id,
             users=sorted(pseudonym(user, request.salt) for user in self.users),
@@ -166,7 +164,7 @@ class Erasure:
             bytes_down=tally.bytes_down,
             bytes_up=tally.bytes_up,
             seconds=seconds,
-            digest_before=history.snapshot(self.last).digest,
+            digest_before=self.history.snapshot(self.last).digest,
             digest_after=new.history.snapshot(new.history.last_round).digest,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
@@ -179,7 +177,7 @@ class Erasure:
 
 
 def _check_method(method: Method, whole_updates: bool, closed_form: bool) -> None:
-    """Refuse a method that the logs or the model cannot serve."""
+    """Raise an error if the method does not work with the devices' logs or the model."""
     if method.needs_whole_updates() and not whole_updates:
         raise ConfigError(
             f"{method.name} needs whole updates, but the devices of this run log lengths only.",
@@ -187,6 +185,6 @@ def _check_method(method: Method, whole_updates: bool, closed_form: bool) -> Non
         )
     if method.shortens_training() and closed_form:
         raise ConfigError(
-            f"{method.name} shortens local training, but this model has no epochs: one computation a round.",
-            "Use Retrain(steps=20) (--method retrain --set steps=20), its default: exact, and in a few rounds.",
+            f"{method.name} shortens local training, but this model has no epochs: its update is in closed form.",
+            "Use its default, Retrain(steps=20) (--method retrain --set steps=20).",
         )

@@ -1,4 +1,4 @@
-"""FactorsFolder: by how much the server scaled the updates of replayed rounds, until every device has been told."""
+"""FactorsFolder: the factors of replayed rounds, kept for devices that have not received them yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class FactorsFolder:
         self._in_memory: dict[int, Factors] = {}
 
     def put(self, round_: int, factors: Factors) -> None:
-        """Keep a round's factors."""
         if self.folder is None:
             self._in_memory[round_] = factors
         else:
@@ -27,7 +26,7 @@ class FactorsFolder:
             write_file(self._path(round_), save({"items": factors.items.copy(), "dense": factors.dense.copy()}))
 
     def get(self, round_: int) -> Factors | None:
-        """A round's factors, if the server calibrated in it."""
+        """A round's factors; None if the server did not calibrate in it."""
         if self.folder is None or not self._path(round_).exists():
             return self._in_memory.get(round_)
         try:
@@ -36,11 +35,11 @@ class FactorsFolder:
         except Exception as error:  # safetensors raises its own type for a damaged file
             raise RunError(
                 f"The factors {self._path(round_)} are damaged: {error}.",
-                "Remove the file: devices that still wait for it keep their round without an entry in the log.",
+                "Remove the file: devices that still need it then have no log entry for that round.",
             ) from error
 
-    def hand_over(self, other: FactorsFolder, until: int) -> None:
-        """Let another trajectory have the factors up to a round: some devices may still wait for them."""
+    def link_to(self, other: FactorsFolder, until: int) -> None:
+        """Link the factors up to a round into the folder of another trajectory, whose devices may still need them."""
         if self.folder is None or other.folder is None or not self.folder.is_dir():
             return
         make_folder(other.folder)

@@ -10,12 +10,12 @@ from fedforget.models import GlobalParameters
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import History
-from fedforget.server.registry import WipeOrder
+from fedforget.server.node_registry import WipeOrder
 
 
 @dataclass(frozen=True)
 class FleetEvaluation:
-    """Metrics that devices computed: means over ``users`` users; ``failures`` are users without a result."""
+    """Means of the metrics that devices computed, over ``users`` users; ``failures`` are users without a result."""
 
     k: int
     users: int
@@ -24,7 +24,7 @@ class FleetEvaluation:
     failures: Mapping[UserId, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The means, for JSON."""
+        """The means as plain values."""
         return {"k": self.k, "users": self.users, "sampled": dict(self.sampled), "full": dict(self.full)}
 
 
@@ -32,10 +32,10 @@ class Fleet(Protocol):
     """How the server reaches the devices of its federation."""
 
     def clients(self, history: History, in_service: History) -> Clients:
-        """The devices on the trajectory of a history, while that of another (or the same) is in service."""
+        """The devices on the trajectory of ``history``, while that of ``in_service`` is in service."""
 
     def evaluate(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> FleetEvaluation:
-        """Let users' devices evaluate a model on their test items."""
+        """Evaluate a model on the devices, with the users' test items."""
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
-        """Let devices wipe forgotten users; the orders that were confirmed."""
+        """Send wipe orders to devices; returns those that were confirmed."""

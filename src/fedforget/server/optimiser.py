@@ -23,7 +23,7 @@ from fedforget.server.state import ServerState
 
 #: The name under which the number of steps so far is kept.
 STEPS = "steps"
-#: How a second moment takes in a squared update.
+#: Rules by which a squared update changes the second moment.
 ADAM, YOGI, ADAGRAD = 0, 1, 2
 
 
@@ -31,8 +31,8 @@ ADAM, YOGI, ADAGRAD = 0, 1, 2
 class Optimiser(Component):
     """Base class of server optimisers: a learning rate ``lr`` and its schedule.
 
-    With a ``horizon`` the learning rate falls linearly from ``lr`` to ``lr * final`` within the first so many rounds
-    and stays there; without one (0) it is constant.
+    With a ``horizon`` the learning rate falls linearly from ``lr`` to ``lr * final`` over that many rounds and then
+    stays constant; with 0 it is always constant.
     """
 
     lr: float = 1.0
@@ -43,11 +43,9 @@ class Optimiser(Component):
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"The server's lr is {self.lr}.", "Give a positive learning rate.")
         if self.horizon < 0:
-            raise ConfigError(
-                f"horizon is {self.horizon}.", "Give the rounds over which lr falls, or 0 to keep it constant."
-            )
+            raise ConfigError(f"horizon is {self.horizon}.", "Give the rounds over which lr falls, or 0 for none.")
         if not 0 < self.final <= 1:
-            raise ConfigError(f"final is {self.final}.", "Give the last learning rate as a fraction of lr: 0 to 1.")
+            raise ConfigError(f"final is {self.final}.", "Give a fraction of lr: above 0, at most 1.")
 
     def lr_at(self, round_: int) -> float:
         """The learning rate in a round, the first being 1."""
@@ -57,7 +55,7 @@ class Optimiser(Component):
 
     @abstractmethod
     def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
-        """The state after a step along the combined update of a round; changes nothing that was passed in."""
+        """The state after the combined update of a round; the arguments are not changed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,6 @@ class SGD(Optimiser):
         _check_decay("momentum", self.momentum)
 
     def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
-        """One step of gradient descent."""
         if not self.momentum:
             return ServerState(_moved(state.public, step.items, step.dense, self.lr_at(round_)))
         items = step.items + np.float32(self.momentum) * state.moments.get("first.items", np.zeros_like(step.items))
@@ -86,7 +83,7 @@ class SGD(Optimiser):
 class Adaptive(Optimiser):
     """Divide each coordinate's step by the root of its second moment, so that rare rows move as far as common ones.
 
-    Rows that no client of the cohort touched stay as they are, and so do their moments.
+    Rows that no client of the cohort touched do not change, nor do their moments.
     """
 
     lr: float = 0.01
@@ -102,7 +99,6 @@ class Adaptive(Optimiser):
         _check_decay("beta2", self.beta2)
 
     def apply(self, state: ServerState, step: Step, round_: int) -> ServerState:
-        """One adaptive step."""
         steps = int(state.moments[STEPS][0]) if STEPS in state.moments else 0
         first, second = 1 - self.beta1 ** (steps + 1), 1 - self.beta2 ** (steps + 1)
         correction = np.sqrt(second) / first if self.rule == ADAM else 1.0

@@ -1,8 +1,7 @@
 """Presets: how a model is trained unless configured otherwise.
 
-``default`` was chosen on validation data of several data sets by one rule (docs/decisions/0009) and is meant for any
-data. ``paper`` is the recipe of the FRU paper, which ``fedforget reproduce`` measures; it exists for models that are
-trained in local epochs.
+``default`` was chosen on the validation data of several data sets (docs/decisions/0009). ``paper`` is the recipe of the
+FRU paper, which ``fedforget reproduce`` measures; it exists for models that are trained in local epochs.
 """
 
 from __future__ import annotations
@@ -21,31 +20,32 @@ from fedforget.server.run_config import RunConfig
 from fedforget.server.server_config import ServerConfig
 
 PRESETS = ["default", "paper"]
-#: How many rounds commands train by default, and over which the server's learning rate falls.
+#: Default number of rounds, and the number of rounds over which the server's learning rate falls.
 ROUNDS = 100
-#: The spread of initial embeddings in the reproduction of the paper (docs/decisions/0003).
+#: Standard deviation of the initial embeddings in the reproduction of the paper (docs/decisions/0003).
 PAPER_STD = 0.1
 
 
 def configure(model: Recommender | str | None = None, preset: str = "default", **settings: Any) -> RunConfig:
-    """The configuration of a preset for a model (Fed-iALS by default), with some fields of ``RunConfig`` replaced."""
+    """The configuration of a preset for a model (Fed-iALS by default), with some settings of ``RunConfig`` replaced."""
     if preset not in PRESETS:
         raise unknown_choice("preset", preset, PRESETS)
     chosen = MODELS.build("ials" if model is None else model)
     config = _paper(chosen) if preset == "paper" else _default(chosen)
-    known = [field.name for field in fields(RunConfig)]
+    names = [field.name for field in fields(RunConfig)]
     for name in settings:
-        if name not in known:
-            raise unknown_choice("setting", name, ["preset", *known])
+        if name not in names:
+            raise unknown_choice("setting", name, ["preset", *names])
     return replace(config, **{name: value for name, value in settings.items() if value is not None})
 
 
 def configure_from(tables: Mapping[str, Any]) -> RunConfig:
-    """The configuration of a preset, changed by nested tables as in a ``config.toml``; any may be left out.
+    """The configuration of a preset, changed by nested tables as in a ``config.toml``.
 
-    Beside the tables of a ``config.toml`` there may be ``preset``.
+    Tables may be missing; ``preset`` may be given beside them.
     """
-    model = MODELS.build({"name": "ials", **_table(tables.get("model", {}))})
+    model_table = tables.get("model", {})
+    model = MODELS.build(model_table if isinstance(model_table, str) else {"name": "ials", **model_table})
     base = configure(model, tables.get("preset", "default")).to_dict()
     changes = {name: value for name, value in tables.items() if name not in ("preset", "model")}
     try:
@@ -82,12 +82,8 @@ def _paper(model: Recommender) -> RunConfig:
     return RunConfig(model=model)
 
 
-def _table(spec: Any) -> dict[str, Any]:
-    return {"name": spec} if isinstance(spec, str) else dict(spec)
-
-
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables changed by others; a component of another name replaces the one there with all its settings."""
+    """Tables changed by other tables; a component of another name replaces the old one with all its settings."""
     result = dict(base)
     for name, value in changes.items():
         old = result.get(name)

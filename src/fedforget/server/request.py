@@ -40,12 +40,11 @@ class ErasureRequest:
         return set(self.users) == set(users) and self.method == json.loads(json.dumps(method))
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
         write_file(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def load(cls, path: Path) -> ErasureRequest | None:
-        """The request in a file; None if there is none."""
+        """Read from a JSON file; None if there is none."""
         if not path.exists():
             return None
         try:
@@ -57,24 +56,22 @@ class ErasureRequest:
             ) from error
 
 
-def checked_users(users: object, known: Sequence[UserId]) -> list[UserId]:
-    """The users of a request without repetitions; refused if one is not a member or nobody would remain."""
-    if isinstance(users, str | bytes) or not isinstance(users, Iterable) or not (named := list(users)):
+def checked_users(users: object, members: Sequence[UserId]) -> list[UserId]:
+    """The users of a request without duplicates; an error if one is not a member or no member would remain."""
+    if isinstance(users, str | bytes) or not isinstance(users, Iterable) or not (given := list(users)):
         raise ConfigError(f"The request names {users!r}.", "Give a list with at least one user id.")
-    wanted = list(dict.fromkeys(_user_id(user) for user in named))
-    members = set(known)
-    if unknown := [user for user in wanted if user not in members]:
+    forgotten = list(dict.fromkeys(_user_id(user) for user in given))
+    known = set(members)
+    if unknown := [user for user in forgotten if user not in known]:
         shown = ", ".join(repr(user) for user in unknown[:5])
-        first = ", ".join(repr(user) for user in list(known)[:3])
+        first = ", ".join(repr(user) for user in members[:3])
         raise ConfigError(
             f"There is no user {shown} in this federation{' (and more)' if len(unknown) > 5 else ''}.",
-            f"Its {len(members):,} user ids start {first}. Users forgotten before are no longer in it.",
+            f"Its {len(known):,} user ids start with {first}. Forgotten users are no longer in it.",
         )
-    if len(wanted) == len(members):
-        raise ConfigError(
-            f"All {len(members):,} users are to be forgotten.", "Nobody would be left: delete the run folder instead."
-        )
-    return wanted
+    if len(forgotten) == len(known):
+        raise ConfigError(f"All {len(known):,} users are to be forgotten.", "Delete the run folder instead.")
+    return forgotten
 
 
 def _user_id(user: object) -> UserId:

@@ -1,4 +1,4 @@
-"""Roster: who may take part, from which round on, and who is drawn for a round."""
+"""Roster: the users of a federation, and the cohort drawn for a round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedforget.runtime.randomness import UserId
 
 
 class Roster:
-    """The users of a federation and the round in which each joins (the first by default)."""
+    """The users of a federation, and the round in which each joins (1 by default)."""
 
     def __init__(self, users: Sequence[UserId], joins: Mapping[UserId, int] | None = None) -> None:
         self.users = list(users)
@@ -33,10 +33,9 @@ class Roster:
         return np.array([randomness.user_key(user) for user in self.users], np.uint64)
 
     def cohort(self, round_: int, fraction: float, seed: int) -> list[UserId]:
-        """Draw the users of a round: this share of those who have joined, at least one.
+        """Draw the users of a round: a fraction of those who have joined, at least one, in the roster's order.
 
-        Every user draws a keyed lot and the lowest lots win, so who else is in the roster changes how many win but
-        never their order. Users come back in the roster's order.
+        Every user draws a keyed lot and the lowest lots win, so that a user's lot does not depend on other users.
         """
         lots = randomness.priorities(seed, randomness.COHORT, round_, self.keys)
         joined = self.first_round <= round_
@@ -52,5 +51,5 @@ class Roster:
 
 
 def _generous_limit(share: float) -> np.uint64:
-    """A lot that about twice this share of users falls below: only those need sorting, not all of them."""
+    """A limit that about twice this share of the lots is below: only those are sorted, not all of them."""
     return np.uint64(min(2 * share + 1e-4, 1.0) * (2**64 - 2**11))

@@ -1,4 +1,4 @@
-"""The round loop: draw a cohort, let it train, combine its updates, commit."""
+"""The round loop: draw a cohort, train, combine the updates, commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedforget.server.state import ServerState
 
 @dataclass(frozen=True)
 class Aggregator:
-    """From the results of a cohort to the next state: checks, combines and applies updates.
+    """Checks, combines and applies the updates of a cohort.
 
     ``users`` is the number of members, which some models need to scale regularisation.
     """
@@ -66,16 +66,16 @@ class Aggregator:
         if step is None:
             return state
         items, dense = self.model.direction(state.public, step.items, step.dense, self.users)
-        return self.server.apply(state, Step(items, dense), round_)
+        return self.server.optimiser.apply(state, Step(items, dense), round_)
 
     def _step(self, result: CohortResult, public: GlobalParameters) -> Step | None:
-        return self.server.combine(result.updates, public) if len(result.updates) else None
+        return self.server.aggregation.combine(result.updates, public) if len(result.updates) else None
 
 
 def run_round(
     round_: int, state: ServerState, clients: Clients, cohort: Sequence[UserId], aggregator: Aggregator, epochs: int
 ) -> tuple[ServerState, RoundRecord]:
-    """Run one round: the server's state after it, and its record. Changes nothing but the devices' own state."""
+    """Run one round: the server's state after it, and its record. Only the devices change their state."""
     started = time.perf_counter()
     result = clients.run(Train(epochs), {round_: cohort}, state.public)[round_]
     step, result = aggregator.combine(result, state.public, cohort)
@@ -102,7 +102,7 @@ def run_rounds(
     on_round: Callable[[RoundRecord, ServerState], None],
     cohorts: Mapping[int, Sequence[UserId]] | None = None,
 ) -> ServerState:
-    """Run rounds after the last one in the history until ``until`` are done, committing each.
+    """Run the rounds after the last one in the history up to ``until``, and commit each.
 
     The cohort of a round is drawn from the roster unless ``cohorts`` names it.
     """

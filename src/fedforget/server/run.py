@@ -3,9 +3,9 @@
     config.toml   trajectory-N/   receipts/   request.json   lock
     registry.sqlite   invitation.json   queue/     on a network only
 
-``config.toml`` names the trajectory in service; replacing that one file commits an erasure. Other trajectory folders
-are one that is being built (``request.json`` names it) or what a crash left of an old one. Opening a run changes
-nothing, except that an erasure already committed is finished.
+``config.toml`` names the trajectory in service; replacing that one file commits an erasure. Any other trajectory folder
+is either being built (``request.json`` names it) or was left behind by a crash. Opening a run changes nothing, except
+that an erasure already committed is finished.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from fedforget.server.unlearning.receipt import Receipt
 
 
 class Run:
-    """A run folder, which is created or must have the same configuration; without a path all is in memory.
+    """A run folder, which is created if needed; without a path everything is in memory.
 
-    ``on_commit`` is called when an erasure has been committed, and again if the process was killed before it was
-    finished.
+    ``on_commit`` is called after the commit of an erasure; if the process is killed then, it is called again later.
     """
 
     def __init__(
@@ -43,18 +42,16 @@ class Run:
         self._on_commit = on_commit
         self._busy = False
         self.config = config if path is None else _prepare(path, config)
-        if path is not None:
-            self._finish_if_committed()
+        self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
         self._check_current()
 
     def close(self) -> None:
-        """Close the files."""
         self.current.close()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other writers out: other processes, and calls from within a callback."""
+        """Hold the lock of the run, against other processes and calls from within a callback."""
         if self._busy:
             raise RunError("This federation is training or forgetting right now.", "Wait until that call has returned.")
         with nullcontext() if self.path is None else only_writer(self.path):
@@ -71,7 +68,7 @@ class Run:
         return None if self.path is None else ErasureRequest.load(self.path / "request.json")
 
     def begin_erasure(self, request: ErasureRequest, start: int) -> Trajectory:
-        """The new trajectory of a request: the one that was begun, or a new branch after round ``start``."""
+        """The new trajectory of a request: from an interrupted attempt, or a new branch after round ``start``."""
         folder = self._folder(request.trajectory)
         if folder is None:
             return self.current.branch(None, start, request.users, request.id)
@@ -95,8 +92,7 @@ class Run:
             config.save(self.path / "config.toml")
         self.config, old, self.current = config, self.current, new
         old.close()
-        if self.path is not None:
-            self._finish_erasure()
+        self._finish_erasure()
 
     def abandon_erasure(self) -> None:
         """Remove an erasure that was begun; the model in service stays."""
@@ -114,8 +110,8 @@ class Run:
 
     def _finish_if_committed(self) -> None:
         """Finish an erasure that was killed after its commit, unless another process does."""
-        assert self.path is not None
         if self._unfinished():
+            assert self.path is not None
             with suppress(BusyError), only_writer(self.path):
                 self._check_current()
                 self.current = self._open(self.config.trajectory)
@@ -123,7 +119,7 @@ class Run:
                 self.current.close()
 
     def _finish_erasure(self) -> None:
-        """Under the lock: finish an erasure that is committed."""
+        """Finish an erasure that is committed; the caller holds the lock."""
         if self._unfinished():
             if self._on_commit is not None and (request := self.waiting()) is not None:
                 self._on_commit(request)
@@ -146,7 +142,7 @@ class Run:
             file.unlink(missing_ok=True)
 
     def _check_current(self) -> None:
-        """Refuse to go on when another process has forgotten users since this run was opened."""
+        """Raise an error if another process has forgotten users since this run was opened."""
         if self.path is not None and read_config(self.path / "config.toml")["trajectory"] != self.config.trajectory:
             raise RunError(
                 f"Users of {self.path} were forgotten after this federation was opened.",
@@ -166,7 +162,7 @@ class Run:
 
 
 def _prepare(path: Path, config: RunConfig) -> RunConfig:
-    """Create a run folder, or check that the one there has the same configuration; with its id and trajectory."""
+    """Create a run folder, or check that an existing one has this configuration; returned with its id."""
     file = path / "config.toml"
     if file.exists():
         found = read_config(file)
@@ -177,7 +173,7 @@ def _prepare(path: Path, config: RunConfig) -> RunConfig:
             )
         return replace(config, id=found["id"], trajectory=found["trajectory"])
     if path.is_dir() and any(entry.suffix != ".part" for entry in path.iterdir()):
-        raise RunError(f"{path} has files in it but is not a run folder.", "Choose an empty or a new folder.")
+        raise RunError(f"{path} has files in it but is not a run folder.", "Choose an empty or new folder.")
     make_folder(path)
     config.save(file)
     return config

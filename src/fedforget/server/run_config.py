@@ -29,11 +29,11 @@ def new_id() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(DeviceConfig):
-    """The configuration of a run: that of its devices, of its server, and the data it was made for.
+    """The configuration of a run: of its devices, of its server, and of its data.
 
-    ``joins`` has the users who join after the first round, ``attack`` the malicious ones. ``data`` holds the digest of
-    the training interactions and, if they came from a named set or a file, how to load and split them again. ``engine``
-    is one of ``ENGINES``. ``id`` names the federation, ``trajectory`` its trajectory in service.
+    ``joins`` has the round of each user who joins after the first round, ``attack`` the malicious users. ``data`` holds
+    the digest of the training interactions and, if they came from a named set or a file, how to load and split them.
+    ``engine`` is one of ``ENGINES``, ``id`` identifies the federation, ``trajectory`` is its trajectory in service.
     """
 
     server: ServerConfig = field(default_factory=ServerConfig)
@@ -48,15 +48,14 @@ class RunConfig(DeviceConfig):
         super().__post_init__()
         if self.engine not in ENGINES:
             raise unknown_choice("engine", self.engine, ENGINES)
-        rule = self.server.to_dict()["aggregation"]
+        rule = self.server.aggregation.name
         if self.model.closed_form and rule != "mean":
             raise ConfigError(
                 f"aggregation is {rule!r} for {self.model.name}.",
-                "Its devices send parts of a gradient, of which the server needs the mean: use 'mean'.",
+                "Use 'mean': the devices of this model send gradients, which the server averages.",
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """As nested tables of plain values."""
         joins = sorted(self.joins.items(), key=str)
         return {
             "format": FORMAT,
@@ -74,9 +73,9 @@ class RunConfig(DeviceConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """From nested tables; what is missing has its default."""
+        """Read from nested tables; missing ones have their defaults."""
         readers: dict[str, Callable[[Any], Any]] = {
-            "server": ServerConfig.from_dict,
+            "server": lambda table: ServerConfig(**table),
             "joins": lambda joins: {entry["user"]: entry["round"] for entry in joins},
             "attack": lambda table: Attack(**table),
             "data": dict,
@@ -90,26 +89,20 @@ class RunConfig(DeviceConfig):
                 raise unknown_choice("setting", name, sorted({*readers, *device}))
         return cls(**device, **{name: read(values[name]) for name, read in readers.items() if name in values})
 
-    def without(self, users: Collection[int | str], digest: str) -> RunConfig:
-        """The configuration of the next trajectory, after some users left; ``digest`` is that of the data then."""
-        return replace(
-            self,
-            trajectory=self.trajectory + 1,
-            data={**self.data, "digest": digest},
-            joins={user: round_ for user, round_ in self.joins.items() if user not in users},
-            attack=None if self.attack is None else self.attack.without(users),
-        )
+    def without(self, users: Collection[int | str]) -> Self:
+        """The configuration without some users in ``joins`` and ``attack``."""
+        joins = {user: round_ for user, round_ in self.joins.items() if user not in users}
+        return replace(self, joins=joins, attack=None if self.attack is None else self.attack.without(users))
 
     def save(self, path: Path) -> None:
-        """Write as TOML."""
         write_file(path, tomli_w.dumps(self.to_dict()).encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the ``config.toml`` of a run folder, which has everything but perhaps an attack."""
+        """Read the ``config.toml`` of a run folder; only ``attack`` may be missing."""
         values = read_config(path)
         try:
-            if missing := [own.name for own in fields(cls) if own.name not in values and own.name != "attack"]:
+            if missing := [setting.name for setting in fields(cls) if setting.name not in {*values, "attack"}]:
                 raise KeyError(missing[0])
             return cls.from_dict(values)
         except (KeyError, TypeError, ValueError) as error:
@@ -138,7 +131,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
-    """The first setting in which two configurations differ, with both values; None if they are equal."""
+    """The first difference of two configurations, with both values; None if they are equal."""
     for name in sorted({*old, *new}):
         a, b = old.get(name), new.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -1,4 +1,4 @@
-"""Service: a federation whose devices are on a network. This is the server; it never sees their data."""
+"""Service: the server of a federation whose devices are on a network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedforget.server.coordinator import Coordinator
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.fleet import Fleet, FleetEvaluation
 from fedforget.server.history import RoundRecord
-from fedforget.server.registry import Registry
+from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig
@@ -27,12 +27,12 @@ from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import METHODS
 
 Tell = Callable[[str], None]
-#: How often a server that has nothing to train looks for requests, in seconds.
-LOOK_EVERY = 1.0
+#: Seconds between two checks of the request queue when there is nothing to train.
+POLL_SECONDS = 1.0
 
 
 def create_federation(path: Path, config: RunConfig, items: Sequence[ItemId]) -> Invitation:
-    """Create a federation on a network in a run folder, or find it there; the invitation for its devices."""
+    """Create a federation on a network in a run folder, unless it exists; returns the invitation for its devices."""
     if config.engine == "simulation" or config.attack is not None:
         raise ConfigError("A federation on a network cannot be simulated.", "Use Federation for that.")
     data = {"digest": catalogue_digest(items), "items": len(items)}
@@ -47,7 +47,7 @@ def create_federation(path: Path, config: RunConfig, items: Sequence[ItemId]) ->
 class Service(Coordinator):
     """Trains with the devices of a fleet, and carries out erasure requests between rounds."""
 
-    def __init__(self, path: Path, fleet: Callable[[RunConfig, Registry], Fleet]) -> None:
+    def __init__(self, path: Path, fleet: Callable[[RunConfig, NodeRegistry], Fleet]) -> None:
         config = RunConfig.load(path / "config.toml")
         if config.engine == "simulation":
             raise RunError(
@@ -55,7 +55,7 @@ class Service(Coordinator):
             )
         self.path = path
         self._wipe_backoff = Backoff()
-        self.registry = Registry(path)
+        self.registry = NodeRegistry(path)
         self.queue = ErasureQueue(path)
         super().__init__(Run(path, config, on_commit=self._on_commit))
         self.fleet = fleet(self.config, self.registry)
@@ -68,22 +68,19 @@ class Service(Coordinator):
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue."""
         return int(self.config.data["items"])
 
     def clients(self) -> Clients:
-        """The devices on the trajectory in service."""
         return self.fleet.clients(self.history, self.history)
 
     def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
         """The devices on a new trajectory; each branches by itself when it gets its next order."""
         return self.fleet.clients(new.history, self.history)
 
-    def _config_without(self, users: Sequence[UserId]) -> RunConfig:
-        return self.config.without(set(users), self.config.data["digest"])
+    def _digest_without(self, users: Sequence[UserId]) -> str:
+        return str(self.config.data["digest"])
 
     def close(self) -> None:
-        """Close the run's files."""
         super().close()
         self.registry.close()
 
@@ -102,44 +99,38 @@ class Service(Coordinator):
         while True:
             self._forget_queued(tell)
             self._send_wipes(tell)
-            if self.rounds < rounds and self._has_members(linger):
+            if self.rounds < rounds and self.members:
                 self._train(None, 1, lambda record: tell(_line(record, rounds)))
                 if evaluate_every and self.rounds % evaluate_every == 0:
                     tell(_accuracy(self.evaluate()))
-            elif not linger:
+            elif linger:
+                time.sleep(POLL_SECONDS)
+            elif self.rounds >= rounds:
                 return
             else:
-                time.sleep(LOOK_EVERY)
-
-    def _has_members(self, linger: bool) -> bool:
-        """Whether anyone is registered; an error unless the server waits for members."""
-        if self.members:
-            return True
-        if not linger:
-            raise ConfigError(
-                "Nobody is registered in this federation.", f"fedforget flower register {self.path} --key … --users …"
-            )
-        return False
+                raise ConfigError(
+                    "Nobody is registered in this federation.",
+                    f"Register users: fedforget flower register {self.path} --key … --users …",
+                )
 
     def abandon_forgetting(self) -> None:
-        """Drop an erasure that was interrupted, or the oldest request in the queue; its users stay."""
-        request = self.waiting or next(iter(self.queue.waiting()), None)
+        """Drop the erasure that was interrupted, or else the oldest request in the queue."""
+        request = self._next_request()
         super().abandon_forgetting()
         if request is not None:
             self.queue.remove(request.id)
 
     def evaluate(self) -> FleetEvaluation:
-        """Evaluate the model on the devices; the mean over their users."""
+        """Evaluate the model on the devices; returns the means over their users."""
         measured = self.fleet.evaluate(self.history, self.public, self.members)
         self._run.current.metrics.append({"round": self.rounds, **measured.to_dict()})
         return measured
 
     def _forget_queued(self, tell: Tell) -> None:
-        """Carry out an erasure that was interrupted, then those in the queue."""
-        while (request := self.waiting) is not None or (request := next(iter(self.queue.waiting()), None)) is not None:
-            request = self._still_wanted(request)
+        """Carry out the erasure that was interrupted, then those in the queue."""
+        while (request := self._next_request()) is not None:
             if not request.users:
-                self.queue.refuse(request.id, "Nobody that it names is a member (any more).")
+                self.queue.refuse(request.id, "None of its users is a member.")
                 continue
             tell(f"forgetting {len(request.users)} users, request {request.id}")
             try:
@@ -158,15 +149,17 @@ class Service(Coordinator):
                 self.queue.remove(request.id)
                 tell(str(replace(receipt, salt=None)))
 
-    def _still_wanted(self, request: ErasureRequest) -> ErasureRequest:
-        """A request without users whom an earlier one has forgotten, so that no error message names them."""
-        if self.waiting is not None:
-            return request
+    def _next_request(self) -> ErasureRequest | None:
+        """The erasure that was interrupted, else the oldest request in the queue, without users who are no members."""
+        if (interrupted := self.waiting) is not None:
+            return interrupted
         members = set(self.members)
-        return replace(request, users=tuple(user for user in request.users if user in members))
+        for request in self.queue.waiting():
+            return replace(request, users=tuple(user for user in request.users if user in members))
+        return None
 
     def _send_wipes(self, tell: Tell) -> None:
-        """Tell the devices of forgotten users to wipe their data, and count confirmations in the receipts."""
+        """Send open wipe orders to the devices, and count confirmations in the receipts."""
         orders = self.registry.wipe_orders()
         if orders and self._wipe_backoff.allows({order.pseudonym for order in orders}):
             with self._wipe_backoff.spent():
@@ -196,7 +189,7 @@ class Service(Coordinator):
 
 
 def _line(record: RoundRecord, rounds: int) -> str:
-    """One round, for the server's terminal. It names no users: the terminal's output cannot be erased."""
+    """A line about a round for the server's terminal. It names no users, since printed lines cannot be erased."""
     asked = len(record.participants) + len(record.failures)
     loss = "" if record.loss is None else f"  loss {record.loss:.4f}"
     reasons = "".join(f"\n  {times} × {reason}" for reason, times in Counter(record.failures.values()).items())

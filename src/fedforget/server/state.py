@@ -1,4 +1,4 @@
-"""ServerState: what the server carries from one round to the next, and what a snapshot holds."""
+"""ServerState: the state that the server passes from round to round and stores in snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save
 from fedforget.models import GlobalParameters, Layout
 from fedforget.models.parameters import Array, checksum_of
 
-#: How the optimiser's tensors are told from the model's in a snapshot.
+#: Prefix of the optimiser's tensors in a snapshot.
 PREFIX = "optimiser."
 
 
@@ -26,20 +26,20 @@ class ServerState:
 
     @property
     def checksum(self) -> str:
-        """A quick check for damage, of the parameters and of the moments with their names."""
+        """A fast checksum of the parameters, the moments and their names."""
         names = sorted(self.moments)
         named = [np.frombuffer(" ".join(names).encode("utf-32-le"), np.float32)] if names else []
         return checksum_of([self.public.items, self.public.dense, *named, *(self.moments[name] for name in names)])
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file."""
+        """The content of a safetensors file."""
         tensors = self.public.named() | {PREFIX + name: value for name, value in self.moments.items()}
         data: bytes = save({name: np.ascontiguousarray(value) for name, value in tensors.items()})
         return data
 
     @classmethod
     def from_file(cls, path: Path, layout: Layout) -> ServerState:
-        """Read a safetensors file written from ``to_bytes``."""
+        """Read a safetensors file."""
         tensors: dict[str, Any] = load_file(path)
         moments = {
             name.removeprefix(PREFIX): value.astype(np.float32, copy=False)

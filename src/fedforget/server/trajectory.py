@@ -1,9 +1,9 @@
-"""Trajectory: the rounds of a federation as they went, and the last one that is complete.
+"""Trajectory: the stored rounds of a federation.
 
     history.sqlite   snapshots/   devices/   metrics.jsonl
 
-Without a folder the same parts live in memory. An erasure builds a new trajectory beside the old one, without the
-forgotten users, and then removes the old one: nothing has to be erased from the new one, since it never held it.
+Without a folder everything is in memory. An erasure builds a new trajectory without the forgotten users, and then
+removes the old one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.errors import RunError, RunWarning
-from fedforget.runtime.files import make_folder
 from fedforget.runtime.randomness import UserId, user_key
 from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
@@ -57,26 +56,23 @@ class Trajectory:
 
     @classmethod
     def open(cls, folder: Path | None, config: RunConfig, open_logs: OpenLogs | None = None) -> Trajectory:
-        """Open the trajectory in a folder, or begin one there."""
-        if folder is not None:
-            make_folder(folder)
+        """Open the trajectory in a folder, or create it."""
         history = History(folder, config.model.dense_layout, config.server.snapshot_every)
         return cls(folder, history, None if open_logs is None else open_logs(_devices(folder), config))
 
     def branch(self, folder: Path | None, until: int, without: Sequence[UserId], request: str) -> Trajectory:
         """A new trajectory that begins as this one up to a round, without some users."""
-        if folder is not None:
-            make_folder(folder)
+        history = self.history.branch(folder, until, without, request)
         keys = np.array([user_key(user) for user in without], np.uint64)
         logs = None if self.logs is None else self.logs.branch(_devices(folder), until, keys)
-        other = Trajectory(folder, self.history.branch(folder, until, without, request), logs)
-        FactorsFolder(self.folder).hand_over(FactorsFolder(folder), until)
-        for round_ in range(1, until + 1):  # not copied: the old lines count the forgotten users
+        other = Trajectory(folder, history, logs)
+        FactorsFolder(self.folder).link_to(FactorsFolder(folder), until)
+        for round_ in range(1, until + 1):  # the old lines count the forgotten users
             other.add_metrics(other.history.record(round_))
         return other
 
     def copy_to(self, other: Trajectory) -> None:
-        """Make an empty trajectory equal to this one; its logs follow its own configuration."""
+        """Copy everything into an empty trajectory, whose log settings may differ."""
         self.history.copy_to(other.history, self.history.last_round)
         if self.logs is not None:
             self.logs.copy_to(other.logs)
@@ -84,14 +80,14 @@ class Trajectory:
             other.metrics.append(line)
 
     def close(self) -> None:
-        """Close the files."""
         self.history.close()
         if self.logs is not None:
             self.logs.close()
 
     def last_complete_round(self) -> int:
         """The last round that history, snapshots and device logs all have; 0 before the first."""
-        finished, logged = self.history.last_round, self._last_logged_round()
+        finished = self.history.last_round
+        logged = max(finished, 0) if self.logs is None else self.logs.last_round()
         complete = 0
         if finished >= 0:
             usable = self.history.usable_rounds()
@@ -121,18 +117,14 @@ class Trajectory:
         if self.history.last_round < 0:
             self.history.commit([RoundRecord(0, [], None, 0.0)], state)
         self.metrics.drop_after(round_)
-        known = {line["round"] for line in self.metrics.read() if "loss" in line}
-        for missing in range(1, round_ + 1):
-            if missing not in known:
-                self.add_metrics(self.history.record(missing))
+        written = {line["round"] for line in self.metrics.read() if "loss" in line}
+        for missing in sorted(set(range(1, round_ + 1)) - written):
+            self.add_metrics(self.history.record(missing))
 
     def add_metrics(self, record: RoundRecord) -> None:
         """Add a finished round's line to ``metrics.jsonl``."""
         line: dict[str, Any] = {"round": record.round, "loss": record.loss, "seconds": round(record.seconds, 6)}
         self.metrics.append(line | {"clients": len(record.participants), "failures": len(record.failures)})
-
-    def _last_logged_round(self) -> int:
-        return max(self.history.last_round, 0) if self.logs is None else self.logs.last_round()
 
 
 def _devices(folder: Path | None) -> Path | None:

@@ -29,17 +29,13 @@ class SimulatedClients:
         if self.offline is None:
             return self.devices.run(task, asked, public)
         first = min(asked)
-        away = {user for users in asked.values() for user in users if self.offline(first, user)}
-        online = {round_: [user for user in users if user not in away] for round_, users in asked.items()}
+        offline = {user for users in asked.values() for user in users if self.offline(first, user)}
+        online = {round_: [user for user in users if user not in offline] for round_, users in asked.items()}
         results = self.devices.run(task, online, public)
-        missing = {
-            round_: {user: reasons.NO_RESPONSE for user in users if user in away} for round_, users in asked.items()
-        }
-        return {
-            round_: replace(result, failures={**missing[round_], **result.failures})
-            for round_, result in results.items()
-        }
+        for round_, result in results.items():
+            missing = {user: reasons.NO_RESPONSE for user in asked[round_] if user in offline}
+            results[round_] = replace(result, failures={**missing, **result.failures})
+        return results
 
     def apply_factors(self, round_: int, factors: Factors) -> None:
-        """Pass the factors on to the devices."""
         self.devices.apply_factors(round_, factors)

@@ -21,8 +21,8 @@ from fedforget.models.parameters import Array
 from fedforget.protocol.log import Log
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
-from fedforget.server.coordinator import Coordinator, OnRound
-from fedforget.server.history import RoundRecord
+from fedforget.server.coordinator import Coordinator
+from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.presets import configure
 from fedforget.server.roster import Roster
 from fedforget.server.run import Run
@@ -41,12 +41,12 @@ class Federation(Coordinator):
 
     With a ``path`` the run is stored in that folder: creating it again with the same settings, or
     ``Federation.open(path)``, continues after the last finished round. ``public`` are the global parameters after
-    ``rounds`` rounds. ``compute`` says where local training runs; it does not affect results. ``offline`` may say which
-    devices do not respond in which round.
+    ``rounds`` rounds. ``compute`` sets where local training runs; it does not affect results. ``offline`` returns
+    whether a user's device is offline in a round.
     """
 
     devices: Devices
-    _listed: tuple[Interactions, list[UserId]] | None = None
+    _cached_members: tuple[Interactions, list[UserId]] | None = None
 
     def __init__(
         self,
@@ -70,18 +70,14 @@ class Federation(Coordinator):
             chosen = configure(settings.pop("model", config), **settings)
         self.path = None if path is None else Path(path)
         self.train = train if self.path is None else members_only(self.path, train)
-        forgotten = set(train.user_ids.tolist()).difference(self.train.user_ids.tolist())
-        where = source if source is not None else {key: chosen.data[key] for key in chosen.data if key != "digest"}
-        chosen = replace(
-            chosen,
-            data={"digest": self.train.digest, **where},
-            joins={user: round_ for user, round_ in chosen.joins.items() if user not in forgotten},
-            attack=None if chosen.attack is None else chosen.attack.without(forgotten),
-        )
+        forgotten = set(train.user_ids.tolist()).difference(self.members)
+        if source is None:
+            source = {key: value for key, value in chosen.data.items() if key != "digest"}
+        chosen = replace(chosen.without(forgotten), data={"digest": self.train.digest, **source})
         self.offline = offline
         self._compute = compute or Compute()
         self._compute.check(chosen.model)
-        Roster(self.members, chosen.joins)
+        Roster(self.members, chosen.joins)  # checks the joins before the run folder is created
         super().__init__(Run(self.path, chosen, _open_logs))
         self._start()
 
@@ -96,7 +92,7 @@ class Federation(Coordinator):
     ) -> Self:
         """Open a run folder. Data from a named set or a file is loaded again; otherwise pass ``train``.
 
-        A model of your own is found by its name if its package is installed or it is registered; else pass it.
+        Pass a model of your own if it is neither registered nor in an installed package.
         """
         if model is not None:
             MODELS.register(type(model))
@@ -115,9 +111,9 @@ class Federation(Coordinator):
     ) -> Self:
         """Train until ``rounds`` rounds are done in all, or for ``more`` rounds.
 
-        A federation that was stopped continues where it was, with the same result as without the stop. With ``test``
-        and ``evaluate_every`` the accuracy goes into ``metrics.jsonl``. ``cohorts`` may name the users of some rounds,
-        instead of a random draw.
+        A federation that was interrupted continues after its last round, with the same result as without the
+        interruption. With ``test`` and ``evaluate_every`` the accuracy is written to ``metrics.jsonl``. ``cohorts``
+        may name the users of some rounds, which are then not drawn at random.
         """
         if (rounds is None) == (more is None):
             raise ConfigError("fit() takes either rounds or more.", "fit(rounds=200) trains until 200 are done in all.")
@@ -125,8 +121,7 @@ class Federation(Coordinator):
             raise ConfigError(f"fit() was asked for {rounds or more} rounds.", "Give 0 or more.")
         if (test is None) != (evaluate_every is None) or (evaluate_every is not None and evaluate_every < 1):
             raise ConfigError(
-                f"evaluate_every is {evaluate_every}, test is {test!r}.",
-                "Give both or neither, and at least 1.",
+                f"evaluate_every is {evaluate_every}, test is {test!r}.", "Give both or neither, and at least 1."
             )
 
         def after_round(record: RoundRecord) -> None:
@@ -135,24 +130,25 @@ class Federation(Coordinator):
             if on_round is not None:
                 on_round(record)
 
-        cohorts = None if cohorts is None else {r: self._in_order(users) for r, users in cohorts.items()}
-        self._train(rounds, more, after_round, cohorts)
+        in_order = {}
+        for round_, users in (cohorts or {}).items():
+            places = sorted({self.train.user_index(user) for user in users})
+            in_order[round_] = [self.members[place] for place in places]
+        self._train(rounds, more, after_round, in_order)
         return self
 
     @property
     def members(self) -> list[UserId]:
         """The users of the federation; the same list until users are forgotten."""
-        if self._listed is None or self._listed[0] is not self.train:
-            self._listed = self.train, self.train.user_ids.tolist()
-        return self._listed[1]
+        if self._cached_members is None or self._cached_members[0] is not self.train:
+            self._cached_members = self.train, self.train.user_ids.tolist()
+        return self._cached_members[1]
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue."""
         return self.train.n_items
 
     def clients(self) -> Clients:
-        """The devices as the server sees them."""
         return self._reached(self.devices)
 
     def copy(self, path: str | Path | None = None, *, log: Log | None = None) -> Federation:
@@ -163,7 +159,7 @@ class Federation(Coordinator):
         log = log or self.config.log
         if log.whole_updates and not self.config.log.whole_updates:
             raise ConfigError(
-                f"The logs hold lengths only, so a copy cannot have {log.to_dict()['encoding']}.",
+                f"The logs hold lengths only, so a copy cannot log {log.to_dict()['encoding']}.",
                 "Train with Log('float32') instead.",
             )
         config = replace(self.config, log=log, id=new_id(), trajectory=1)
@@ -190,9 +186,9 @@ class Federation(Coordinator):
         if k < 1:
             raise ConfigError(f"k is {k}.", "Ask for at least one recommendation.")
         scores = self.scores(user).astype(np.float64)
-        own = self.train.items_of(self.train.user_index(user))
-        scores[own] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(k, scores.size - own.size)]
+        seen = self.train.items_of(self.train.user_index(user))
+        scores[seen] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(k, scores.size - seen.size)]
         return list(zip(self.train.item_ids[best].tolist(), scores[best].tolist(), strict=True))
 
     def __repr__(self) -> str:
@@ -206,8 +202,8 @@ class Federation(Coordinator):
             devices.set_private(done)
         return self._reached(devices)
 
-    def _config_without(self, users: Sequence[UserId]) -> RunConfig:
-        return self.config.without(set(users), self.train.without(users).digest)
+    def _digest_without(self, users: Sequence[UserId]) -> str:
+        return self.train.without(users).digest
 
     def _after_erasure(self, users: Sequence[UserId]) -> None:
         self.train = self.train.without(users)
@@ -217,7 +213,7 @@ class Federation(Coordinator):
         self.devices.roll_back(round_)
 
     def _reached(self, devices: Devices) -> Clients:
-        """Devices as the server sees them: in this process, and poisoned if there is an attack."""
+        """Devices as the server sees them, some of them malicious if there is an attack."""
         clients, attack = SimulatedClients(devices, self.offline), self.config.attack
         if attack is None:
             return clients
@@ -230,14 +226,12 @@ class Federation(Coordinator):
         self._load()
         self.devices.restore(self.rounds)
 
-    def _in_order(self, users: Sequence[UserId]) -> list[UserId]:
-        """Users in the order in which their updates are combined."""
-        return [self.members[place] for place in sorted({self.train.user_index(user) for user in users})]
-
 
 def _open_logs(folder: Path | None, config: RunConfig) -> DeviceLog:
     """The logs of all devices, in a folder or in memory."""
-    store: LogStore = MemoryStore()
-    if folder is not None:
+    store: LogStore
+    if folder is None:
+        store = MemoryStore()
+    else:
         store = (PackedStore if config.log.store == "packed" else SqliteStore)(folder, config.id)
     return open_log(config, config.id, store)

@@ -1,4 +1,4 @@
-"""PoisonedClients: clients of whom some are malicious.
+"""PoisonedClients: clients of which some are malicious.
 
 Instead of its update M a malicious client sends -γ·M + μ for every tensor, where γ is drawn between 0 and γmax for each
 client and round, and μ is normal noise with the mean and the standard deviation of M.
@@ -37,14 +37,13 @@ class PoisonedClients:
         self._malicious = set(attack.users)
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None = None) -> Mapping[int, CohortResult]:
-        """Run a task, and poison what malicious clients send; logged updates are sent as they are."""
+        """Run a task, and poison the updates of malicious clients; logged updates are not poisoned."""
         results = self.clients.run(task, asked, public)
         if isinstance(task, Recall):
             return results
         return {round_: self._poisoned(round_, result) for round_, result in results.items()}
 
     def apply_factors(self, round_: int, factors: Factors) -> None:
-        """Pass the factors on."""
         self.clients.apply_factors(round_, factors)
 
     def _poisoned(self, round_: int, result: CohortResult) -> CohortResult:
@@ -53,18 +52,10 @@ class PoisonedClients:
         if not malicious.any():
             return result
         rows, dense = honest.rows.copy(), honest.dense.copy()
-        keys = np.array([user_key(user) for user in honest.users], np.uint64)
-        streams = randomness.priorities(self.seed, randomness.ATTACK, round_, keys)
-        _poison_clients(
-            np.flatnonzero(malicious),
-            honest.ptr,
-            rows.reshape(-1),
-            honest.rows.shape[1],
-            dense,
-            self.layout.bounds,
-            streams,
-            self.attack.gamma,
-        )
+        users = np.array([user_key(user) for user in honest.users], np.uint64)
+        keys = randomness.priorities(self.seed, randomness.ATTACK, round_, users)
+        clients, gamma = np.flatnonzero(malicious), self.attack.gamma
+        _poison_clients(clients, honest.ptr, rows.reshape(-1), rows.shape[1], dense, self.layout.bounds, keys, gamma)
         return replace(result, updates=replace(honest, rows=rows, dense=dense))
 
 

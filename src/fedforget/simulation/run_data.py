@@ -1,4 +1,4 @@
-"""The data of a run, loaded again without the forgotten users."""
+"""The data of a run, without the forgotten users."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ def members_only(path: Path, data: Interactions) -> Interactions:
     values = read_config(config) if config.exists() else {}
     if not values or values.get("data", {}).get("digest") == data.digest:
         return data
-    members = History.members_in(path / f"trajectory-{values['trajectory']}")
-    known = set(data.user_ids.tolist())
-    return data.only(members) if members and known.issuperset(members) and len(known) > len(members) else data
+    members = set(History.members_in(path / f"trajectory-{values['trajectory']}"))
+    return data.only(members) if members and members < set(data.user_ids.tolist()) else data
 
 
 def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Interactions, Interactions]:
@@ -27,7 +26,7 @@ def load_parts(path: str | Path, folder: str | Path | None = None) -> tuple[Inte
     if config.get("engine", "simulation") != "simulation":
         raise RunError(
             f"The devices of {path} are on a network: their data is not here.",
-            f"See how far it is with: fedforget flower status {path}",
+            f"See its state with: fedforget flower status {path}",
         )
     source = config.get("data", {})
     if "name" not in source:

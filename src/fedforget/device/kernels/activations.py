@@ -1,7 +1,7 @@
-"""The small loops between the matrix products of a perceptron, for a batch with one sample a column.
+"""The small loops between the matrix products of a perceptron, for a batch with one sample per column.
 
-They are functions of their own because the compiler vectorises those reliably, and one large function not at all
-(measured: a third of the time was lost there).
+They are separate functions because the compiler vectorises small functions reliably, but not one large function
+(measured: that cost a third of the time).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_bias_relu(x: Array, bias: Array, width: int) -> None:
 
 @fast
 def relu_backward(g: Array, x: Array, g_bias: Array, width: int) -> None:
-    """Let the gradient through where the unit was on; sum it into the bias's."""
+    """Set the gradient to zero where the unit was off; its sum is the gradient of the bias."""
     for j in range(x.shape[0]):
         total = _ZERO
         from_row, x_row = g[j], x[j]
@@ -66,7 +66,7 @@ def output_backward(g: Array, x: Array, weight: Array, g_weight: Array, g_x: Arr
 
 @exact
 def losses(logits: Array, rows: NDArray[np.int32], n_own: int, g: Array) -> tuple[np.float64, np.float32]:
-    """The summed loss of a batch; ``g`` gets the gradient of its mean for each logit, zero beyond the batch."""
+    """The summed loss of a batch, and the sum of ``g``: the gradient of the mean loss for each logit, 0 for padding."""
     share = _ONE / np.float32(rows.size)
     total, g_total = np.float64(0), _ZERO
     g[:] = _ZERO

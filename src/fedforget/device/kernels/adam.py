@@ -26,7 +26,7 @@ _EPSILON = np.float32(EPSILON)
 
 @exact
 def all_scales(steps: int, lr: float) -> Array:
-    """The bias corrections of the steps 1 .. ``steps``, a row each: the step's length, and its factor on sqrt(v)."""
+    """The bias corrections of the steps 1 .. ``steps``, one row each: the step's length, and its factor on sqrt(v)."""
     scales = np.empty((steps, 2), np.float32)
     for step in range(steps):
         scales[step, 0] = lr / (1.0 - BETA_1 ** (step + 1))
@@ -84,7 +84,7 @@ _step_vector: Any = intrinsic(_step)
 def _idle(across: int) -> Any:
     """An intrinsic for steps without a gradient (at least one) of 16 · ``across`` parameters, in registers.
 
-    Several vectors at once hide how long each waits for its quotient.
+    With several vectors at once, one is computed while another waits for its quotient.
     """
 
     @intrinsic
@@ -125,10 +125,10 @@ _idle_1, _idle_4 = _idle(1), _idle(4)
 
 @exact
 def adam_idle(w: Array, m: Array, v: Array, start: int, stop: int, since: int, until: int, scales: Array) -> None:
-    """Catch the flat parameters ``start`` to ``stop`` up on the steps ``since`` + 1 to ``until`` without a gradient.
+    """Apply the steps ``since`` + 1 to ``until``, without a gradient, to the flat parameters ``start`` to ``stop``.
 
-    The moments then only shrink, so sqrt(v) is taken once and shrunk along. Doing this for a row when it is next
-    needed, rather than at every step, keeps large tables out of the way.
+    Without a gradient the moments only shrink, so sqrt(v) is computed once and then shrunk too. A row is updated when
+    it is next needed, not at every step, so that rows that are not used are not read.
     """
     left = np.float32(np.exp((until - since) * _LOG_BETA_2))
     first, steps = scales.ctypes.data + 8 * since, until - since

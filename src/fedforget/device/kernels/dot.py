@@ -56,7 +56,7 @@ def add_gradients(
 
 @fast
 def spread_to_own(g_table: Array, n_own: int, factor: np.float32, g_star: Array) -> None:
-    """The gradient that flows from the propagated user back to every own item."""
+    """Add the gradient of the propagated user to every own item's."""
     for i in range(n_own):
         for j in range(g_star.size):
             g_table[i, j] += factor * g_star[j]
@@ -79,8 +79,8 @@ def batch_gradients(
 ) -> np.float64:
     """Add the gradients of a batch's mean loss to ``g_table``, ``g_star`` and ``g_user``; return the summed loss.
 
-    With propagation a score is ½ (u* · v + u* · u / sqrt(|N_u|)), the second part for own items only: it is the same
-    for all of them, so its gradient needs only the sum of theirs.
+    With propagation a score is ½ (u* · v + u* · u / sqrt(|N_u|)). The second part is for own items only. It is the same
+    for all of them, so its gradient needs only the sum of their slopes.
     """
     n = left.size
     scale = np.float32(1.0 / np.sqrt(max(n_own, 1)))
@@ -165,26 +165,11 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    order,
-    counter,
-    item_ptr,
-    items,
-    positives,
-    sample_ptr,
-    left,
-    right,
-    keys,
-    public,
-    private,
-    propagate,
-    epochs,
-    batch,
-    lr,
-    out_rows,
-    out_private,
-    out_loss,
+    order, counter, data, public, private, propagate, epochs, batch, lr, out
 ) -> None:
-    """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
+    """Train the clients that this worker takes and write what changed; ``data`` and ``out`` are as for NCF."""
+    item_ptr, items, positives, sample_ptr, left, right, keys = data
+    out_rows, _, out_private, out_loss = out
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
     room = np.empty((4, np.max(np.diff(item_ptr)) * dim if positives.size else 0), np.float32)
@@ -193,23 +178,13 @@ def train_clients(  # type: ignore[no-untyped-def]
         lo, hi = item_ptr[c], item_ptr[c + 1]
         used = items[lo:hi]
         size = used.size * dim
+        memory = room[0, :size], room[1, :size], room[2, :size]
         table = room[3, :size].reshape(used.size, dim)
         take_rows(public, used, table)
         user = private[c].copy()
+        samples = left[sample_ptr[c] : sample_ptr[c + 1]], right[sample_ptr[c] : sample_ptr[c + 1]]
         state[0] = keys[c]
-        out_loss[c] = train_client(
-            table,
-            user,
-            positives[c],
-            left[sample_ptr[c] : sample_ptr[c + 1]],
-            right[sample_ptr[c] : sample_ptr[c + 1]],
-            propagate,
-            epochs,
-            batch,
-            lr,
-            state,
-            (room[0, :size], room[1, :size], room[2, :size]),
-        )
+        out_loss[c] = train_client(table, user, positives[c], *samples, propagate, epochs, batch, lr, state, memory)
         row_changes(table, public, used, out_rows[lo:hi])
         out_private[c] = user
         c = next_place(order, counter)

@@ -14,7 +14,7 @@ Hidden = tuple[Array, Array, Array, Array, Array]
 
 @exact
 def hidden(dim: int, widths: tuple[int, int, int], columns: int) -> Hidden:
-    """Room for the activations of a batch, or their gradients: a matrix a layer, and one for small vectors."""
+    """Memory for the activations of a batch, or their gradients: a matrix per layer, and one for small vectors."""
     h1, h2, h3 = widths
     return (
         aligned(padded_width(dim), columns),
@@ -76,7 +76,7 @@ def unpack(dense: Array, w: Layers) -> None:
 
 @exact
 def pack_difference(w: Layers, dense: Array, out: Array) -> None:
-    """What training changed: the padded layers minus the model's flat vector, in the order of the latter."""
+    """The changes by training: the padded layers minus the model's flat vector, in the order of that vector."""
     w1v, w1u, b1, w2, b2, w3, b3, wo, bo = w
     at = 0
     for matrix, width, bias in ((w1v, b1.size, b1[:0]), (w1u, b1.size, b1), (w2, b2.size, b2), (w3, b3.size, b3)):

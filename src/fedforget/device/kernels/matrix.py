@@ -1,10 +1,10 @@
 """Small matrix products at the speed of the machine, without packing.
 
-A client's products are small (64 to 256 a side) and stay in cache, where the packing and dispatch of a general BLAS
-cost a third of the time and, on wide vector units, the compiler's own vectorisation uses only half their width. So
-the innermost tile is written as LLVM instructions on vectors of 16 floats: a block of C stays in registers while the
-sum runs. Where the processor's vectors are narrower, LLVM splits them. Rows of B and C must start on cache lines
-(see ``aligned``): loads across lines run at half speed.
+A client's products are small (64 to 256 per side) and stay in cache. There the packing and dispatch of a general BLAS
+cost a third of the time, and on wide vector units the compiler's own vectorisation uses only half their width. So the
+innermost tile is written as LLVM instructions on vectors of 16 floats: a block of C stays in registers while the sum is
+computed. Where the processor's vectors are narrower, LLVM splits them. Rows of B and C must start on cache lines (see
+``aligned``): loads across lines run at half speed.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def product(a: Array, transposed: bool, b: Array, out: Array, m: int, width: int
 
 
 def _block(_context: Any, _a: Any, _a_row: Any, _out: Any, _out_row: Any) -> Any:
-    """Transpose 16 × 16 floats in registers. At each of four stages, rows that are 1, 2, 4, 8 apart trade halves."""
+    """Transpose 16 × 16 floats in registers. In four stages, rows that are 1, 2, 4, 8 apart exchange halves."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         a, a_row, out, out_row = args
@@ -147,12 +147,12 @@ def _block(_context: Any, _a: Any, _a_row: Any, _out: Any, _out_row: Any) -> Any
         for apart in (1, 2, 4, 8):
             low = [i if i & apart == 0 else LANES + i - apart for i in range(LANES)]
             high = [i + apart if i & apart == 0 else LANES + i for i in range(LANES)]
-            traded = list(rows)
+            swapped = list(rows)
             for i in range(LANES):
                 if i & apart == 0:
-                    traded[i] = vectors.shuffle(builder, rows[i], rows[i + apart], low)
-                    traded[i + apart] = vectors.shuffle(builder, rows[i], rows[i + apart], high)
-            rows = traded
+                    swapped[i] = vectors.shuffle(builder, rows[i], rows[i + apart], low)
+                    swapped[i + apart] = vectors.shuffle(builder, rows[i], rows[i + apart], high)
+            rows = swapped
         for i in range(LANES):
             vectors.store(builder, rows[i], builder.add(out, builder.mul(out_row, INT64(4 * i))))
         return context.get_dummy_value()
@@ -165,7 +165,7 @@ _transpose_block: Any = intrinsic(_block)
 
 @exact
 def transpose(a: Array, out: Array, m: int, n: int) -> None:
-    """out[j, i] = a[i, j] for i < m, j < n, rounded up to whole blocks: both must have room for them."""
+    """out[j, i] = a[i, j] for i < m, j < n, rounded up to whole blocks, which must fit into both."""
     for i in range(0, m, LANES):
         for j in range(0, n, LANES):
             _transpose_block(

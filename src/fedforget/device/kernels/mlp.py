@@ -1,6 +1,6 @@
 """The kernel of NCF: three hidden layers, trained one client at a time so that weights and moments stay in cache.
 
-Activations are kept one feature a row, one sample a column (``x[feature, sample]``): then every product of the forward
+Activations have one feature per row and one sample per column (``x[feature, sample]``). So every product of the forward
 and backward pass reads its right factor along rows, and only the gradients need a transposed copy.
 """
 
@@ -27,8 +27,8 @@ from fedforget.runtime import randomness
 from fedforget.runtime.compiled import exact
 from fedforget.runtime.workers import next_place
 
-#: Rows of a weight matrix that are stepped at once, so that their gradient never leaves the innermost cache: a
-#: multiple of the tile's six.
+#: Rows of a weight matrix that are stepped at once, so that their gradient stays in the innermost cache. A multiple of
+#: six, the rows of a tile.
 STRIP = 24
 
 _ZERO = np.float32(0)
@@ -67,7 +67,7 @@ def backward(
     length: np.float32,
     root: np.float32,
 ) -> None:
-    """Step every layer, from the last to the first; ``d`` gets the gradients of the activations."""
+    """Step every layer, from the last to the first; the gradients of the activations are written to ``d``."""
     w1v, w1u, b1, w2, b2, w3, b3, wo, bo = w
     m1v, m1u, mb1, m2, mb2, m3, mb3, mo, mbo = m
     v1v, v1u, vb1, v2, vb2, v3, vb3, vo, vbo = v
@@ -112,7 +112,7 @@ def backward_layer(
 ) -> None:
     """Pass the gradient back through a layer and step its weights, a strip of rows at a time.
 
-    A strip's weights are read once for both. ``columns`` is ``d_out`` transposed, of which the first n rows count.
+    A strip's weights are read once for both. ``columns`` is ``d_out`` transposed; its first n rows are used.
     """
     flat_w, flat_m, flat_v = w.reshape(-1), m.reshape(-1), v.reshape(-1)
     for start in range(0, w.shape[0], STRIP):
@@ -198,31 +198,19 @@ def train_client(
 
 @exact
 def train_clients(  # type: ignore[no-untyped-def]
-    order,
-    counter,
-    item_ptr,
-    items,
-    positives,
-    sample_ptr,
-    left,
-    keys,
-    public,
-    dense,
-    private,
-    widths,
-    epochs,
-    batch,
-    lr,
-    out_rows,
-    out_dense,
-    out_private,
-    out_loss,
+    order, counter, data, public, dense, private, widths, epochs, batch, lr, out
 ) -> None:
-    """Train clients of a plan, one after another, as they fall to this worker; write what changed."""
+    """Train the clients that this worker takes and write what changed.
+
+    ``data`` are item_ptr, items, positives, sample_ptr, left, right and batch_keys of a plan; ``out`` are the rows,
+    dense tensors, private parameters and losses to write.
+    """
+    item_ptr, items, positives, sample_ptr, left, _, keys = data
+    out_rows, out_dense, out_private, out_loss = out
     dim = public.shape[1]
     state = np.empty(1, np.uint64)
     memory = aligned(3, padded_size(dim, widths))
-    memory[0] = 0  # what pads the weights stays zero: its gradient is
+    memory[0] = 0  # the padding of the weights stays zero, because its gradient is zero
     w, m, v = layers(memory[0], dim, widths), layers(memory[1], dim, widths), layers(memory[2], dim, widths)
     c = next_place(order, counter)
     while c >= 0:
@@ -234,20 +222,8 @@ def train_clients(  # type: ignore[no-untyped-def]
         memory[1:] = 0
         unpack(dense, w)
         state[0] = keys[c]
-        out_loss[c] = train_client(
-            table,
-            user,
-            w,
-            m,
-            v,
-            widths,
-            positives[c],
-            left[sample_ptr[c] : sample_ptr[c + 1]],
-            epochs,
-            batch,
-            lr,
-            state,
-        )
+        samples = left[sample_ptr[c] : sample_ptr[c + 1]]
+        out_loss[c] = train_client(table, user, w, m, v, widths, positives[c], samples, epochs, batch, lr, state)
         row_changes(table, public, used, out_rows[lo:hi])
         pack_difference(w, dense, out_dense[c])
         out_private[c] = user

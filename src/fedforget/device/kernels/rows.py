@@ -1,4 +1,4 @@
-"""The rows of a client's item table: gathered for a batch, stepped along its gradients, left alone in between."""
+"""The rows of a client's item table: gathered for a batch and stepped along its gradients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ONE = np.float32(1)
 def take_rows(public: Array, used: NDArray[np.int32], table: Array) -> None:
     """Copy the rows that a client uses into its own table."""
     for i in range(used.size):
-        row = np.uint64(used[i])  # unsigned: no check for negative indices keeps the loop from being vectorised
+        row = np.uint64(used[i])  # unsigned: a check for negative indices would prevent vectorisation
         for j in range(table.shape[1]):
             table[i, j] = public[row, j]
 
 
 @exact
 def row_changes(table: Array, public: Array, used: NDArray[np.int32], out: Array) -> None:
-    """What training changed in a client's rows."""
+    """The changes of a client's rows by training."""
     for i in range(used.size):
         row = np.uint64(used[i])
         for j in range(table.shape[1]):
@@ -37,7 +37,7 @@ def row_changes(table: Array, public: Array, used: NDArray[np.int32], out: Array
 
 @exact
 def gather(table: Array, rows: NDArray[np.int32], turned: Array, out: Array) -> None:
-    """The item vectors of a batch, one sample a column; ``turned`` is scratch space."""
+    """The item vectors of a batch, one sample per column; ``turned`` is scratch space."""
     dim, width = table.shape[1], out.shape[0]
     samples = turned[: padded_width(rows.size) * width].reshape(padded_width(rows.size), width)
     for i in range(rows.size):
@@ -50,7 +50,7 @@ def gather(table: Array, rows: NDArray[np.int32], turned: Array, out: Array) -> 
 def catch_up(
     table: Table, dim: int, rows: NDArray[np.int32], done: NDArray[np.int64], until: int, scales: Array
 ) -> None:
-    """Bring these rows of the item table to the step ``until``; ``done`` says at which step each row is."""
+    """Apply the steps up to ``until`` to these rows of the item table; ``done`` is the step that each row is at."""
     w, m, v = table
     for row in rows:
         if 0 < done[row] < until:
@@ -71,7 +71,7 @@ def step_rows(
     length: np.float32,
     root: np.float32,
 ) -> None:
-    """Step the rows of a batch along their gradients, given one sample a column.
+    """Step the rows of a batch along their gradients, which have one sample per column.
 
     A row that several samples share steps once, along the sum. ``turned`` and ``first`` are scratch space.
     """

@@ -11,7 +11,7 @@ import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 
-#: Floats in a vector, and so the unit to which widths are padded.
+#: Floats in a vector. Widths are padded to a multiple of it.
 LANES = 16
 FLOAT = ir.FloatType()
 VECTOR = ir.VectorType(FLOAT, LANES)
@@ -21,7 +21,7 @@ FUSED = ("contract",)
 
 
 class Loop:
-    """A loop of ``n`` turns, at least one, that carries values from one turn to the next."""
+    """A loop of ``n`` iterations, at least one, that carries values from one iteration to the next."""
 
     def __init__(self, builder: Any, n: Any, starts: list[Any]) -> None:
         self._builder, self._n, entry = builder, n, builder.block
@@ -31,11 +31,11 @@ class Loop:
         self._carried = [builder.phi(start.type) for start in (INT64(0), *starts)]
         for value, start in zip(self._carried, (INT64(0), *starts), strict=True):
             value.add_incoming(start, entry)
-        #: The carried values at the start of a turn.
+        #: The carried values at the start of an iteration.
         self.values = self._carried[1:]
 
     def close(self, values: list[Any]) -> None:
-        """End the turn with the carried values' next ones; code that follows runs after the last turn."""
+        """End the iteration with the next carried values; code that follows runs after the last iteration."""
         after = self._builder.add(self._carried[0], INT64(1))
         for carried, value in zip(self._carried, (after, *values), strict=True):
             carried.add_incoming(value, self._block)
@@ -60,7 +60,7 @@ def constant(value: float | np.float32) -> Any:
 
 
 def spread(builder: Any, value: Any) -> Any:
-    """A vector with a float that is only known later in every lane."""
+    """A vector with a float that is known at run time in every lane."""
     nothing = VECTOR(ir.Undefined)
     return shuffle(builder, builder.insert_element(nothing, value, ir.IntType(32)(0)), nothing, [0] * LANES)
 

@@ -1,6 +1,6 @@
-"""The log that a device keeps of its own training, round by round: what makes forgetting fast.
+"""The update log: what a device stores of each round that it trains, so that rounds can be replayed quickly.
 
-``settings`` says what is kept, ``select`` which rows, ``codec`` how it is written, a store where.
+``codec`` has the format of an entry, ``row_selection`` chooses the rows to keep, and stores keep the entries.
 """
 
 from fedforget.device.log.contract import LogStore, PrivateState

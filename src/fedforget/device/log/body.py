@@ -1,4 +1,4 @@
-"""The parts of a log entry's body, written and found again for a whole cohort at once; see ``codec`` for the format."""
+"""The parts of log entries, written and read for a whole cohort at once; ``codec`` has the format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedforget.runtime.compiled import exact
 Ptr = NDArray[np.int64]
 #: Bytes of the checksum at the start of an entry.
 CRC = 4
-#: Added to the encoding's number where only some rows are kept.
+#: Added to the encoding's code if only some rows are kept.
 SOME_ROWS = 128
 
 
@@ -28,7 +28,7 @@ def _write_varint(out: Bytes, at: int, value: int) -> int:
 
 @exact
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at a place and the place after it; -1 if it does not end before ``end``."""
+    """The number at ``at`` and the position after it; the number is -1 if it does not end before ``end``."""
     value, shift = 0, 0
     while at < end and shift < 42:
         value |= (data[at] & 127) << shift
@@ -40,37 +40,15 @@ def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @exact
-def write_seals(ptr: Ptr, data: Bytes, seals: NDArray[np.uint32]) -> None:
-    """Put each entry's checksum before it."""
-    for c in range(seals.size):
-        for i in range(CRC):
-            data[ptr[c] + i] = (seals[c] >> np.uint32(8 * i)) & np.uint32(255)
-
-
-@exact
-def write_ends(ptr: Ptr, data: Bytes, ends: Bytes) -> None:
-    """Overwrite the last bytes of each entry."""
-    size = ends.shape[1]
-    for c in range(ends.shape[0]):
-        for i in range(size):
-            data[ptr[c + 1] - size + i] = ends[c, i]
-
-
-@exact
-def check_seals(ptr: Ptr, data: Bytes, seals: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Which entries carry these checksums."""
-    sound = np.empty(seals.size, np.bool_)
-    for c in range(seals.size):
-        sound[c] = ptr[c + 1] - ptr[c] > CRC
-        for i in range(CRC):
-            if sound[c] and data[ptr[c] + i] != (seals[c] >> np.uint32(8 * i)) & np.uint32(255):
-                sound[c] = False
-    return sound
+def overwrite(data: Bytes, starts: Ptr, values: Bytes) -> None:
+    """Overwrite bytes of each entry; row c of ``values`` goes to ``starts[c]``."""
+    for c in range(starts.size):
+        data[starts[c] : starts[c] + values.shape[1]] = values[c]
 
 
 @exact
 def write_heads(encoding: int, positives: Ptr, n_rows: Ptr, n_draw: Ptr) -> tuple[Ptr, Bytes]:
-    """The part of each entry before its negatives, without the checksum."""
+    """The part of each entry before its negatives, with zeros for the checksum."""
     ptr = np.zeros(positives.size + 1, np.int64)
     out = np.zeros(positives.size * (CRC + 1 + 3 * 6), np.uint8)
     for c in range(positives.size):
@@ -84,18 +62,18 @@ def write_heads(encoding: int, positives: Ptr, n_rows: Ptr, n_draw: Ptr) -> tupl
 
 @exact
 def locate(  # type: ignore[no-untyped-def]
-    ptr, data, encoding, row_size, dense_size, private_size, sound
-) -> tuple[Ptr, Ptr]:
-    """For each entry: (positives, n_rows, kept rows), and where its five parts begin and the last ends.
+    ptr, data, seals, encoding, row_size, dense_size, private_size
+) -> tuple[Ptr, Ptr, NDArray[np.bool_]]:
+    """For each entry: (positives, n_rows, kept rows); the starts of its five parts and the end; whether it is valid.
 
-    An entry whose parts do not fill it exactly is marked as not sound.
+    A valid entry has the right checksum and encoding, and its parts fill it exactly.
     """
-    fields = np.zeros((sound.size, 3), np.int64)
-    starts = np.zeros((sound.size, 6), np.int64)
-    for c in range(sound.size):
+    fields = np.zeros((seals.size, 3), np.int64)
+    starts = np.zeros((seals.size, 6), np.int64)
+    sound = np.zeros(seals.size, np.bool_)
+    for c in range(seals.size):
         at, end = ptr[c] + CRC + 1, ptr[c + 1]
-        if not sound[c] or at > end or (data[at - 1] & 127) != encoding:
-            sound[c] = False
+        if at > end or _read_seal(data, ptr[c]) != seals[c] or (data[at - 1] & 127) != encoding:
             continue
         positives, at = _read_varint(data, at, end)
         n_rows, at = _read_varint(data, at, end)
@@ -103,7 +81,6 @@ def locate(  # type: ignore[no-untyped-def]
         some = data[ptr[c] + CRC] >= SOME_ROWS
         n_bits = (n_rows + 7) // 8 if some else 0
         if min(positives, n_rows, n_draw) < 0 or at + n_draw + n_bits > end:
-            sound[c] = False
             continue
         n_kept = n_rows
         if some:
@@ -118,24 +95,22 @@ def locate(  # type: ignore[no-untyped-def]
         starts[c, 4] = starts[c, 3] + dense_size
         starts[c, 5] = starts[c, 4] + private_size
         sound[c] = starts[c, 5] == end and positives <= n_rows
-    return fields, starts
+    return fields, starts, sound
 
 
 @exact
-def kept_pointers(row_ptr: Ptr, kept: NDArray[np.bool_]) -> Ptr:
-    """Where each client's kept rows begin and end."""
-    out = np.zeros(row_ptr.size, np.int64)
-    for c in range(row_ptr.size - 1):
-        out[c + 1] = out[c] + kept[row_ptr[c] : row_ptr[c + 1]].sum()
-    return out
+def _read_seal(data: Bytes, at: int) -> np.uint32:
+    seal = np.uint32(0)
+    for i in range(CRC):
+        seal |= np.uint32(data[at + i]) << np.uint32(8 * i)
+    return seal
 
 
 @exact
 def write_kept(row_ptr: Ptr, kept: NDArray[np.bool_]) -> tuple[Ptr, Bytes]:
-    """One bit a row: whether it is kept."""
+    """One bit per row: whether it is kept."""
     ptr = np.zeros(row_ptr.size, np.int64)
-    for c in range(row_ptr.size - 1):
-        ptr[c + 1] = ptr[c] + (row_ptr[c + 1] - row_ptr[c] + 7) // 8
+    ptr[1:] = np.cumsum((np.diff(row_ptr) + 7) // 8)
     out = np.zeros(ptr[-1], np.uint8)
     for c in range(row_ptr.size - 1):
         for i in range(row_ptr[c + 1] - row_ptr[c]):
@@ -145,7 +120,7 @@ def write_kept(row_ptr: Ptr, kept: NDArray[np.bool_]) -> tuple[Ptr, Bytes]:
 
 @exact
 def read_kept(data: Bytes, row_ptr: Ptr, starts: Ptr) -> NDArray[np.bool_]:
-    """For every row whether it is kept."""
+    """Whether each row is kept."""
     kept = np.ones(row_ptr[-1], np.bool_)
     for c in range(row_ptr.size - 1):
         if starts[c, 2] > starts[c, 1]:
@@ -170,14 +145,14 @@ def pack_rows(ptr: Ptr, lengths: Array) -> tuple[Ptr, Bytes]:
 def unpack_rows(  # type: ignore[no-untyped-def]
     packed_ptr, packed, kept_ptr, row_ptr, kept, lengths
 ) -> None:
-    """Read the lengths of each client's kept rows; the others stay as they are."""
+    """Read the lengths of each client's kept rows; those of other rows do not change."""
     for c in range(kept_ptr.size - 1):
-        known = np.empty(kept_ptr[c + 1] - kept_ptr[c], np.float32)
-        unpack_lengths(packed[packed_ptr[c] : packed_ptr[c + 1]], known)
+        kept_lengths = np.empty(kept_ptr[c + 1] - kept_ptr[c], np.float32)
+        unpack_lengths(packed[packed_ptr[c] : packed_ptr[c + 1]], kept_lengths)
         place = 0
         for i in range(row_ptr[c], row_ptr[c + 1]):
             if kept[i]:
-                lengths[i] = known[place]
+                lengths[i] = kept_lengths[place]
                 place += 1
 
 
@@ -185,17 +160,15 @@ def unpack_rows(  # type: ignore[no-untyped-def]
 def codes_of(lengths: Array) -> Bytes:
     """Lengths as one byte each."""
     out = np.empty(lengths.shape, np.uint8)
-    for c in range(lengths.shape[0]):
-        for tensor in range(lengths.shape[1]):
-            out[c, tensor] = code_of(lengths[c, tensor])
+    for place, length in np.ndenumerate(lengths):
+        out[place] = code_of(length)
     return out
 
 
 @exact
 def lengths_of(codes: Bytes) -> Array:
-    """The lengths that bytes stand for."""
+    """The lengths that these bytes encode."""
     out = np.empty(codes.shape, np.float32)
-    for c in range(codes.shape[0]):
-        for tensor in range(codes.shape[1]):
-            out[c, tensor] = length_of(codes[c, tensor])
+    for place, code in np.ndenumerate(codes):
+        out[place] = length_of(int(code))
     return out

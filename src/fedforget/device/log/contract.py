@@ -1,13 +1,13 @@
-"""LogStore: the contract of every place where device logs are kept.
+"""LogStore: the interface of the stores that keep update logs.
 
-A store holds, by user key and round, entries whose bytes it does not read, and beside them each user's private
-parameters, exactly: as they are after its newest entry, and as they were before it, so that a round can be asked for
-again. On a real device there is one user; a simulation keeps them all.
+A store holds entries by user key and round, without reading their bytes. It also holds each user's exact private
+parameters after its newest round and before it, so that a round can be repeated. A real device has one user; a
+simulation keeps all users in one store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,70 +22,69 @@ from fedforget.runtime.randomness import Rounds
 
 @dataclass(frozen=True)
 class PrivateState:
-    """Private parameters of some users, each with the round after which it had them (0: before its first)."""
+    """Private parameters of some users, each with the round after which they were stored (0: before its first)."""
 
     keys: Keys
     rounds: NDArray[np.int64]
     rows: Array
 
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, int, Array]]) -> PrivateState:
+        """Private parameters from triples of key, round and row."""
+        return cls(
+            np.array([key for key, _, _ in found], np.uint64),
+            np.array([round_ for _, round_, _ in found], np.int64),
+            np.stack([row for _, _, row in found]) if found else np.empty((0, 0), np.float32),
+        )
 
-def others(exact: PrivateState, keys: Keys) -> PrivateState:
-    """The exact private parameters of all but some users."""
-    stay = ~np.isin(exact.keys, keys)
-    return PrivateState(exact.keys[stay], exact.rounds[stay], exact.rows[stay])
-
-
-def stacked(found: list[tuple[int, int, Array]]) -> PrivateState:
-    """Private parameters from (key, round, row)."""
-    return PrivateState(
-        np.array([key for key, _, _ in found], np.uint64),
-        np.array([round_ for _, round_, _ in found], np.int64),
-        np.stack([row for _, _, row in found]) if found else np.empty((0, 0), np.float32),
-    )
+    def without(self, keys: Keys) -> PrivateState:
+        """The private parameters of all other users."""
+        keep = ~np.isin(self.keys, keys)
+        return PrivateState(self.keys[keep], self.rounds[keep], self.rows[keep])
 
 
 class LogStore(Protocol):
-    """Entries by (round, user), and exact private parameters."""
+    """Entries by round and user, and exact private parameters."""
 
     def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
-        """Add entries, and what each user's private parameters are after its round. All or nothing.
+        """Add entries, and each user's private parameters after its last round. All or nothing.
 
-        They may be of one round or of several that belong together: what a user's private parameters were before the
-        first of them stays known. An entry for the same user and round is replaced.
+        The entries may belong to one round or to several that are one step. The private parameters from before the
+        step are kept. An entry of the same user and round is replaced.
         """
 
     def read(self, round_: int, keys: Keys) -> Entries:
-        """The entries of those of these users who have one for the round, in the order asked."""
+        """The entries of these users for a round, in the order of ``keys``; users without one are left out."""
 
     def newest(self, until: int, keys: Keys) -> tuple[Entries, NDArray[np.int64]]:
-        """The newest entry up to a round of those of these users who have one, and the round of each."""
+        """The newest entry of each of these users up to a round, and its round; users without one are left out."""
 
     def private_state(self, until: int) -> PrivateState:
-        """For every user of whom it is known exactly: the private parameters after the last round up to this one.
+        """The exact private parameters of each user after its last round up to ``until``.
 
-        A user who has taken part more than once since is not among them: then only its entries can tell.
+        Users who took part more than once after ``until`` are left out: only their entries go back that far.
         """
 
     def set_private_state(self, exact: PrivateState) -> None:
-        """Let these be the private parameters of these users; nothing is known of what they were before."""
+        """Replace the private parameters of these users; earlier ones are removed."""
 
     def roll_back(self, round_: int) -> None:
-        """Drop every entry after this round, and exact private parameters of later rounds."""
+        """Remove all entries and exact private parameters of later rounds."""
 
     def drop(self, round_: int, keys: Keys) -> None:
-        """Drop the entries of some users for one round (to stay within a quota)."""
+        """Remove the entries of some users for one round."""
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> LogStore:
-        """A new store of the same kind that begins as this one up to a round, with no trace of some users.
+        """A new store of the same kind with everything up to a round except what belongs to some users.
 
-        It takes over the entries up to the round and what ``exact(until)`` tells. This store stays as it is.
+        It has the entries up to the round and what ``private_state(until)`` returns. This store does not change.
         """
 
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
-        """For every round with entries, the oldest first: whose they are, and how many bytes each has."""
+        """For each round with entries, in ascending order: the users and the bytes of each user's entry."""
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
 
     def close(self) -> None:
-        """Let go of any file."""
+        """Close all files."""

@@ -1,4 +1,4 @@
-"""DeviceLog: what the devices of some users remember of their rounds, and what private parameters they had."""
+"""DeviceLog: the update log and the private parameters of some users."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LAST = 2**31 - 1
 
 
 class DeviceLog:
-    """A codec and a store, within a quota."""
+    """Encodes entries, keeps them within the quota, and stores them."""
 
-    def __init__(self, settings: Log, codec: Codec, store: LogStore, *, seed: int) -> None:
-        self.config = settings
+    def __init__(self, config: Log, codec: Codec, store: LogStore, *, seed: int) -> None:
+        self.config = config
         self.codec = codec
         self.store = store
         self.seed = seed
-        self._quota = Quota(settings, store) if settings.quota else None
+        self._quota = Quota(config, store) if config.quota else None
 
     def record(
         self,
@@ -48,9 +48,9 @@ class DeviceLog:
         dense_lengths: Array | None = None,
         sound: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Log what these users did in a round, or each in its own; of some only, if ``sound`` says so.
+        """Log the training of these users, all in one round or each in its own.
 
-        Known lengths may be given.
+        Lengths that are already computed can be passed. Only the users marked in ``sound`` are logged; all by default.
         """
         lengths = row_lengths(trained.rows) if lengths is None else lengths
         logged = Logged(
@@ -72,18 +72,18 @@ class DeviceLog:
         self.append(rounds, self.codec.encode(rounds, logged), logged.private)
 
     def renew(self, rounds: Rounds, entries: Entries, private: Array) -> None:
-        """Log that a round went as these entries say but for the private parameters."""
+        """Log copies of these entries with other private parameters."""
         self.append(rounds, self.codec.renewed(rounds, entries, private), private)
 
     def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
-        """Store entries as they are."""
-        kept = entries if self._quota is None else self._quota.admit(rounds, entries)
-        self.store.append(rounds, kept, private)
+        """Store entries within the quota."""
+        admitted = entries if self._quota is None else self._quota.admit(rounds, entries)
+        self.store.append(rounds, admitted, private)
 
     def read(self, rounds: Rounds, keys: Keys, *, private: bool = True) -> tuple[Entries, Logged, dict[int, str]]:
-        """The sound entries of these users, each for its round; what they say; and why each other has none.
+        """The valid entries of these users, each for its round; their content; and why the others have none.
 
-        Who has none is given by its place among the users. Rounds are in ascending order.
+        Users without a valid entry are given by their place in ``keys``. Rounds must be in ascending order.
         """
         of_each = np.full(keys.size, rounds, np.int64)
         parts, found = [NOTHING], [np.empty(0, np.int64)]
@@ -99,13 +99,13 @@ class DeviceLog:
             sizes = dict(zip(at.tolist(), np.diff(entries.ptr).tolist(), strict=True))
             by_size = {None: reasons.NO_ENTRY, 0: reasons.LOG_FULL}
             missing = {
-                int(place): by_size.get(sizes.get(int(place)), reasons.ENTRY_DAMAGED)
-                for place in np.setdiff1d(np.arange(keys.size), at[sound])
+                place: by_size.get(sizes.get(place), reasons.ENTRY_DAMAGED)
+                for place in np.setdiff1d(np.arange(keys.size), at[sound]).tolist()
             }
-        return (entries if sound.all() else entries.at(np.flatnonzero(sound))), logged, missing
+        return (entries if sound.all() else entries.at(sound)), logged, missing
 
     def _stored(self, round_: int, keys: Keys) -> Entries:
-        """The entries of a round, none if they cannot be read."""
+        """The entries of a round; none, with a warning, if they cannot be read."""
         try:
             return self.store.read(round_, keys)
         except RunError as error:
@@ -113,51 +113,49 @@ class DeviceLog:
             return NOTHING
 
     def private(self, until: int, keys: Keys, initial: Array) -> Array:
-        """The private parameters after a round of users who began with ``initial``, as exactly as they are known."""
+        """The private parameters of users after a round; ``initial`` are those from before their first round.
+
+        They are exact where the store has them. Else they come from the newest entry that is not damaged.
+        """
         rows = initial.copy()
         exact = self.store.private_state(until)
         known, at = find(exact.keys, keys)
         if known.size:
             rows[known] = exact.rows[at]
-        unknown = np.delete(np.arange(keys.size), known)
-        self._fill_from_entries(until, keys, unknown, rows)
-        return rows
-
-    def _fill_from_entries(self, until: int, keys: Keys, places: NDArray[np.int64], rows: Array) -> None:
-        """What the newest entries tell; where one is damaged, the one before it."""
-        left = until
-        while places.size and left > 0:
-            entries, rounds = self.store.newest(left, keys[places])
+        places = np.delete(np.arange(keys.size), known)
+        while places.size and until > 0:
+            entries, rounds = self.store.newest(until, keys[places])
             if not len(entries):
-                return
+                break
             logged, sound = self.codec.decode(rounds, entries)
             rows[places[find(keys[places], logged.keys)[1]]] = logged.private
             if sound.all():
-                return
+                break
             warnings.warn(
                 f"{np.count_nonzero(~sound)} log entries of round {rounds[~sound].min()} or later are damaged or had "
                 "no room: the private parameters come from the entries before them.",
                 RunWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
             places = places[find(keys[places], entries.keys[~sound])[1]]
-            left = int(rounds[~sound].max()) - 1
+            until = int(rounds[~sound].max()) - 1
+        return rows
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> DeviceLog:
-        """A new log that begins as this one up to a round, with no trace of some users."""
+        """A new log with everything up to a round except what belongs to some users."""
         return DeviceLog(self.config, self.codec, self.store.branch(folder, until, without), seed=self.seed)
 
     def copy_to(self, other: DeviceLog) -> None:
-        """Let another log hold what this one does, as far as its settings keep it."""
+        """Copy everything into another log, encoded by its settings."""
         for round_, keys, _ in self.store.heads():
             _, logged, missing = self.read(round_, keys)
-            lost = keys[[place for place, reason in missing.items() if reason != reasons.NO_ENTRY]]
-            if lost.size:
+            invalid = keys[[place for place, reason in missing.items() if reason != reasons.NO_ENTRY]]
+            if invalid.size:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RunWarning)
-                    initial = np.zeros((lost.size, logged.private.shape[1]), np.float32)
-                    private = self.private(round_, lost, initial)
-                other.append(round_, self.store.read(round_, lost), private)
+                    initial = np.zeros((invalid.size, logged.private.shape[1]), np.float32)
+                    private = self.private(round_, invalid, initial)
+                other.append(round_, self.store.read(round_, invalid), private)
             chosen = select(other.config, logged.row_ptr, logged.lengths, logged.keys, self.seed, round_)
             entries = other.codec.encode(round_, replace(logged, kept=logged.kept & chosen))
             other.append(round_, entries, logged.private)
@@ -170,27 +168,24 @@ class DeviceLog:
         self.store.set_private_state(PrivateState(keys, np.full(keys.size, round_, np.int64), rows))
 
     def roll_back(self, round_: int) -> None:
-        """Drop every entry after this round.
+        """Remove everything after a round.
 
-        Of rounds that were logged together a user may be left with the earlier ones: then its newest entry tells what
-        its private parameters were, and not what is known from before these rounds.
+        If only some of the rounds that were logged in one step are removed, the stored private parameters are from
+        before the step. They are then replaced by those of the newest entry.
         """
         before = self.store.private_state(LAST)
-        lost = before.keys[before.rounds > round_]
+        changed = before.keys[before.rounds > round_]
         self.store.roll_back(round_)
-        if lost.size:
-            self._renew_exact(round_, lost)
+        if changed.size:
+            entries, rounds = self.store.newest(round_, changed)
+            exact = self.store.private_state(round_)
+            which, at = find(exact.keys, entries.keys)
+            stale = which[exact.rounds[at] < rounds[which]]
+            if stale.size:
+                logged, sound = self.codec.decode(rounds[stale], entries.at(stale))
+                self.store.set_private_state(PrivateState(logged.keys, rounds[stale][sound], logged.private))
         if self._quota is not None:
             self._quota = Quota(self.config, self.store)
-
-    def _renew_exact(self, round_: int, keys: Keys) -> None:
-        entries, rounds = self.store.newest(round_, keys)
-        exact = self.store.private_state(round_)
-        which, at = find(exact.keys, entries.keys)
-        stale = which[exact.rounds[at] < rounds[which]]
-        if stale.size:
-            logged, sound = self.codec.decode(rounds[stale], entries.at(stale))
-            self.store.set_private_state(PrivateState(logged.keys, rounds[stale][sound], logged.private))
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""

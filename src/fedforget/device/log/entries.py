@@ -1,4 +1,4 @@
-"""Entries: what devices write into their logs in one round, as bytes that a store need not understand."""
+"""Entries: the bytes that devices add to their logs, laid end to end for many users."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.models.parameters import Array
-from fedforget.runtime.ragged import offsets
+from fedforget.runtime.ragged import cut, offsets
 from fedforget.runtime.randomness import Rounds
 
-#: The 64-bit keys by which stores know users (``randomness.user_key`` of the outside id).
+#: The 64-bit keys by which stores know users (``randomness.user_key`` of the user id).
 Keys = NDArray[np.uint64]
+#: Positions, or a mask.
+Places = NDArray[np.int64] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of some users, end to end: user ``keys[i]``'s is ``data[ptr[i]:ptr[i + 1]]``."""
+    """The entries of some users, end to end: the entry of user ``keys[i]`` is ``data[ptr[i]:ptr[i + 1]]``."""
 
     keys: Keys
     ptr: NDArray[np.int64]
@@ -28,31 +30,31 @@ class Entries:
         return int(self.keys.size)
 
     def __iter__(self) -> Iterator[bytes]:
-        whole = self.data.tobytes()
-        return (whole[start:end] for start, end in zip(self.ptr[:-1].tolist(), self.ptr[1:].tolist(), strict=True))
+        data = self.data.tobytes()
+        return (data[start:end] for start, end in zip(self.ptr[:-1].tolist(), self.ptr[1:].tolist(), strict=True))
 
     @classmethod
     def of(cls, keys: Keys, bodies: list[bytes]) -> Entries:
-        """Lay bodies end to end."""
+        """Entries with these bodies."""
         return cls(keys, offsets([len(body) for body in bodies]), np.frombuffer(b"".join(bodies), np.uint8))
 
-    def at(self, places: NDArray[np.int64]) -> Entries:
-        """The entries at these places, in their order."""
-        sizes = np.diff(self.ptr)[places]
-        ptr = offsets(sizes)
-        starts = np.repeat(self.ptr[:-1][places] - ptr[:-1], sizes)
-        return Entries(self.keys[places], ptr, self.data[starts + np.arange(ptr[-1])])
+    def at(self, places: Places) -> Entries:
+        """A copy of the entries at some places, in that order."""
+        return Entries(self.keys[places], *cut(self.data, self.ptr[:-1][places], np.diff(self.ptr)[places]))
+
+    def without(self, keys: Keys) -> Entries:
+        """A copy of the entries of all other users."""
+        return self.at(~np.isin(self.keys, keys))
 
 
 #: No entries.
 NOTHING = Entries(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.uint8))
+#: Entries to search: their users, their rounds, and a function that returns those at some places.
+Candidates = tuple[Keys, NDArray[np.int64], Callable[[NDArray[np.int64]], Entries]]
 
 
 def check(rounds: Rounds, entries: Entries, private: Array) -> NDArray[np.int64]:
-    """The round of each entry. Refuses what a store could not give back.
-
-    Each entry needs a private vector, and each user may have one entry a round.
-    """
+    """The round of each entry. Each entry needs a private vector, and a user may have one entry per round."""
     if len(private) != len(entries) or entries.ptr.size != len(entries) + 1:
         raise ValueError(
             f"{len(entries)} users need as many private vectors and entries, "
@@ -66,13 +68,6 @@ def check(rounds: Rounds, entries: Entries, private: Array) -> NDArray[np.int64]
     return of_each
 
 
-def by_round(rounds: NDArray[np.int64], entries: Entries) -> Iterator[tuple[int, Entries]]:
-    """The entries of each round, the earliest first."""
-    numbers = np.unique(rounds).tolist()
-    for number in numbers:
-        yield number, entries if len(numbers) == 1 else entries.at(np.flatnonzero(rounds == number))
-
-
 def latest(rounds: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
     """The place of each user's last round."""
     order = np.lexsort((rounds, keys))
@@ -80,7 +75,7 @@ def latest(rounds: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
 
 
 def find(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of the wanted keys are among these, and where."""
+    """Which of the wanted keys are in ``keys``, and at which places."""
     if np.array_equal(keys, wanted):
         everyone = np.arange(keys.size)
         return everyone, everyone
@@ -92,32 +87,24 @@ def find(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return which, at[which]
 
 
-def without(entries: Entries, keys: Keys) -> Entries:
-    """The entries of all but some users."""
-    return entries.at(np.flatnonzero(~np.isin(entries.keys, keys)))
-
-
 def joined(parts: list[Entries]) -> Entries:
-    """Entries end to end, sharing nothing with the parts."""
-    sizes = [np.diff(part.ptr) for part in parts]
+    """A copy of several entries as one."""
     return Entries(
         np.concatenate([part.keys for part in parts]),
-        offsets(np.concatenate(sizes)),
+        offsets(np.concatenate([np.diff(part.ptr) for part in parts])),
         np.concatenate([part.data[part.ptr[0] : part.ptr[-1]] for part in parts]),
     )
 
 
-def scan(
-    rounds: Iterable[int], keys: Keys, users: Callable[[int], Keys], entries: Callable[[int], Entries]
-) -> tuple[Entries, NDArray[np.int64]]:
-    """Each user's first entry along these rounds, in the order of the keys, and its round."""
+def first_of_each(keys: Keys, candidates: Iterable[Candidates]) -> tuple[Entries, NDArray[np.int64]]:
+    """Each user's first entry among the candidates, in the order of ``keys``, and its round."""
     missing = np.arange(keys.size)
-    parts, found_in, places = [NOTHING], [np.empty(0, np.int64)], [missing[:0]]
-    for round_ in rounds:
-        which, at = find(users(round_), keys[missing])
+    parts, found_in, places = [NOTHING], [missing[:0]], [missing[:0]]
+    for users, rounds, entries_at in candidates:
+        which, at = find(users, keys[missing])
         if which.size:
-            parts.append(entries(round_).at(at))
-            found_in.append(np.full(which.size, round_))
+            parts.append(entries_at(at))
+            found_in.append(rounds[at])
             places.append(missing[which])
             missing = np.delete(missing, which)
         if not missing.size:

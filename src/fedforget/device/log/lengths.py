@@ -1,9 +1,9 @@
-"""Lengths in few bits: what calibration needs of an old update.
+"""Quantised lengths (L2 norms): what calibration needs of an old update.
 
 A single length takes one byte: its logarithm in steps of an eighth of a power of two (about 9%), or 0 for no length.
-The lengths of one update's rows lie close together, since Adam moves rows that are touched equally often equally far.
-They are kept as the smallest and the largest of them, one byte each, and for every row one of five steps between the
-two, or none at all. That is six cases, so three rows fit into a byte.
+The lengths of one update's rows are close together, since Adam moves rows that are used equally often equally far.
+They are stored as the smallest and the largest, one byte each, and for each row one of five levels between the two, or
+0 for no length. Three rows with six possible values each fit into one byte.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Bytes = NDArray[np.uint8]
 
 _STEPS = 8.0
 _OFFSET = 193.0
-#: Steps between the smallest and the largest length of an update's rows.
+#: Levels from the smallest to the largest length of an update's rows.
 _LEVELS = 5
 
 
 @exact
 def place_of(length: np.float32) -> float:
-    """Where a length lies on the scale of codes; below 1 for none."""
+    """The place of a length on the scale of codes; 0 for no length."""
     return _STEPS * np.log2(np.float64(length)) + _OFFSET if length > 0 else 0.0
 
 
@@ -42,13 +42,13 @@ def code_of(length: np.float32) -> int:
 
 @exact
 def length_of(code: int) -> np.float32:
-    """The length that a byte stands for."""
+    """The length that a byte encodes."""
     return np.float32(0) if code == 0 else length_at(float(code))
 
 
 @exact
 def packed_size(n: int) -> int:
-    """The bytes that n lengths of one update take."""
+    """The bytes of n packed lengths."""
     return 2 + (n + 2) // 3
 
 
@@ -56,7 +56,7 @@ def packed_size(n: int) -> int:
 def pack_lengths(lengths: Array, out: Bytes) -> None:
     """Write the lengths of one update's rows, each as the nearest of the levels.
 
-    The smallest and the largest are always the ends, so that what is read and written again stays the same.
+    The smallest and the largest are always the end levels, so that unpacking and packing again changes nothing.
     """
     smallest, largest = np.float32(np.inf), np.float32(0)
     for length in lengths:
@@ -85,8 +85,8 @@ def pack_lengths(lengths: Array, out: Bytes) -> None:
 def unpack_lengths(packed: Bytes, out: Array) -> None:
     """Read the lengths of one update's rows."""
     low, high = float(packed[0]), float(packed[1])
-    known = np.zeros(_LEVELS + 1, np.float32)
+    length_of_digit = np.zeros(_LEVELS + 1, np.float32)
     for level in range(_LEVELS):
-        known[level + 1] = length_at(low + level * (high - low) / (_LEVELS - 1))
+        length_of_digit[level + 1] = length_at(low + level * (high - low) / (_LEVELS - 1))
     for i in range(out.size):
-        out[i] = known[packed[2 + i // 3] // (1, 6, 36)[i % 3] % 6]
+        out[i] = length_of_digit[packed[2 + i // 3] // (1, 6, 36)[i % 3] % 6]

@@ -1,11 +1,11 @@
 """PrivateFile: exact private parameters of many users in one mapped file, ``private.bin``, changed in place.
 
-    magic 8s "fedslots", format u4, dim u4, federation 32s, crc u4 (of all before it), zero u4
-    a record a user: key u8, then two slots of check u8, round u4, row f4[dim]; an empty slot is all zeros
+    magic 8s "fedslots", format u4, dim u4, federation 32s, crc u4 (of everything before it), zero u4
+    a record per user: key u8, then two slots of check u8, round u4, row f4[dim]; an empty slot is all zeros
 
-A slot's check begins as F + key and takes in the words of round and row, 4 bytes each, as check * F + word modulo 2^64
-(F is FACTOR, odd: no change within one word escapes it). A slot that a kill left half written fails it and counts as
-empty; its neighbour holds the round before, since the older slot is the one written to.
+A slot's check starts as F + key; each word of round and row, 4 bytes, changes it to check * F + word modulo 2^64. F is
+FACTOR. It is odd, so that every change within one word changes the check. The older slot is the one that is written. If
+a kill leaves it half written, its check fails and the slot counts as empty; the other slot has the round before.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.log.contract import PrivateState
+from fedforget.device.log.disk import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.device.log.entries import Keys
-from fedforget.device.log.sealed import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.models.parameters import Array
 from fedforget.runtime.compiled import exact
 from fedforget.runtime.files import cannot_write, write_file
@@ -30,13 +31,14 @@ FORMAT = 1
 PRIVATE = struct.Struct("<8sII32s")
 PRIVATE_START = struct.pack("<8sI", b"fedslots", FORMAT)
 HEAD = PRIVATE.size + CRC.size
-FACTOR, LOW, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFF), np.uint64(32)
+FACTOR, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
-Words = NDArray[np.uint32]
+#: Records as a structured array, with the fields of ``_record_type``.
+Records = NDArray[Any]
 
 
 class PrivateFile:
-    """Two slots of private parameters a user, changed in place. What is mapped is what any process wrote last."""
+    """Two slots of private parameters per user, changed in place. Sees what other processes write."""
 
     def __init__(self, path: Path, federation: str) -> None:
         self._path = path
@@ -44,50 +46,59 @@ class PrivateFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._seen = (0, 0)
-        self._words: Words = np.empty((0, 8), np.uint32)
+        self._records: Records = np.empty(0, _record_type(0))
         self._keys: Keys = np.empty(0, np.uint64)
         self._places: NDArray[np.int64] = np.empty(0, np.int64)
 
     def put(self, keys: Keys, rounds: NDArray[np.int64], rows: Array, keep_before: bool) -> Callable[[], None]:
-        """Note what users have after a round, each in its older slot or that of the same round; returns the undoing.
+        """Store users' private parameters after a round; returns a function that undoes it.
 
-        Without ``keep_before`` a user's other slot is emptied. A user with two later rounds stays as it is.
+        The slot of the same round is used, else the older one. Without ``keep_before`` a user's other slot is emptied.
+        With it, a user who has two later rounds does not change.
         """
         self._map(create=rows.shape[1])
-        at, size = _places(self._keys, self._places, keys), self._seen[1]
-        known, row_words = at[at >= 0], np.ascontiguousarray(rows, np.float32).view(np.uint32)
-        before = self._words[known]
-        if known.size < keys.size:
-            fresh = at < 0
-            self._add(_records(keys[fresh], rounds[fresh], row_words[fresh]))
-        _put(self._words, at, keys, rounds, row_words, keep_before)
+        size = self._seen[1]
+        spots = np.searchsorted(self._keys, keys)
+        known = spots < self._keys.size
+        known[known] = self._keys[spots[known]] == keys[known]
+        places = self._places[spots[known]]
+        before = self._records.take(places)
+        changed = before.copy()
+        _fill(changed, rounds[known], rows[known], keep_before)
+        if not known.all():
+            new = np.zeros(np.count_nonzero(~known), self._records.dtype)
+            new["key"] = keys[~known]
+            _fill(new, rounds[~known], rows[~known], keep_before)
+            self._add(new)
+        _words(self._records)[places] = _words(changed)
 
         def undo() -> None:
-            self._words[known] = before
+            self._records[places] = before
             if self._seen[1] > size:
                 os.truncate(self._path, size)
 
         return undo
 
     def private_state(self, until: int) -> PrivateState:
-        """Of each user with a slot up to a round: the newest such, in the order of keys."""
+        """The newest slot up to a round of each user who has one, in the order of keys."""
         self._map()
-        held = _held(self._words)[self._places]
-        held[held > until] = -1
-        there, slot = np.flatnonzero(held.max(1) >= 0), held.argmax(1)
-        rows = _slots(self._words)[self._places[there], slot[there], 3:]
-        return PrivateState(self._keys[there], held[there, slot[there]], rows.view(np.float32))
+        stored = _stored_rounds(self._records)[self._places]
+        stored[stored > until] = -1
+        users, slots = np.flatnonzero(stored.max(axis=1) >= 0), stored.argmax(axis=1)
+        rows = self._records["slots"]["row"][self._places[users], slots[users]]
+        return PrivateState(self._keys[users], stored[users, slots[users]], rows)
 
     def roll_back(self, round_: int) -> None:
-        """Overwrite the slots of later rounds, and torn ones, with zeros."""
+        """Overwrite slots of later rounds, and slots that fail their check, with zeros."""
         self._map()
-        held, slots = _held(self._words), _slots(self._words)
-        slots[(held > round_) | ((held < 0) & slots.any(2))] = 0
+        stored, slots = _stored_rounds(self._records), self._records["slots"]
+        filled = _words(self._records)[:, 2:].reshape(*slots.shape, slots.dtype.itemsize // 4).any(axis=2)
+        slots[(stored > round_) | ((stored < 0) & filled)] = np.zeros((), slots.dtype)
 
     def _map(self, create: int | None = None) -> None:
-        """Map the file as it is now, made for rows of this length if there is none, and index records that are new."""
+        """Map the current file and index new records. Without a file, one is made for rows of length ``create``."""
         if create is not None and not self._path.exists():
             write_file(self._path, sealed(PRIVATE.pack(b"fedslots", FORMAT, create, self._federation.encode())))
         try:
@@ -99,13 +110,13 @@ class PrivateFile:
                 self.close()
             self._index(self._mapped())
             self._seen = (now.st_ino, now.st_size)
-        dim = self._words.shape[1] // 2 - 4
+        (dim,) = self._records.dtype["slots"].base["row"].shape
         if create not in (None, dim):
             raise ValueError(f"{self._path} holds private vectors of {dim} numbers, not {create}.")
         return None
 
-    def _mapped(self) -> Words:
-        """The records of the file, as words that can be written to."""
+    def _mapped(self) -> Records:
+        """The records of the file; writing to the array writes to the file."""
         try:
             with self._path.open("r+b") as file:
                 head = file.read(HEAD)
@@ -117,98 +128,72 @@ class PrivateFile:
                 raw = mmap.mmap(file.fileno(), 0)
         except OSError as error:
             raise unreadable(self._path, str(error.strerror)) from error
-        width = 2 + 2 * (3 + dim)
-        count = (len(raw) - HEAD) // (4 * width)
-        return np.frombuffer(raw, "<u4", count * width, HEAD).reshape(count, width)
+        record = _record_type(dim)
+        return np.frombuffer(raw, record, (len(raw) - HEAD) // record.itemsize, HEAD)
 
-    def _index(self, words: Words) -> None:
-        known = len(self._words)
-        fresh = np.ascontiguousarray(words[known:, :2]).view(np.uint64)[:, 0]
-        order = np.argsort(fresh)
-        spots = np.searchsorted(self._keys, fresh[order], side="right")
-        self._keys = np.insert(self._keys, spots, fresh[order])
-        self._places = np.insert(self._places, spots, order + known)
-        self._words = words
+    def _index(self, records: Records) -> None:
+        n_indexed = len(self._records)
+        keys = records["key"][n_indexed:]
+        order = np.argsort(keys)
+        spots = np.searchsorted(self._keys, keys[order], side="right")
+        self._keys = np.insert(self._keys, spots, keys[order])
+        self._places = np.insert(self._places, spots, order + n_indexed)
+        self._records = records
 
-    def _add(self, records: Words) -> None:
+    def _add(self, records: Records) -> None:
         """Add records at the end. They are written, not mapped: a full disk is then an error and not a signal."""
-        end = HEAD + self._words.nbytes
+        end = HEAD + self._records.nbytes
         try:
             with self._path.open("r+b", buffering=0) as file:
                 file.seek(end)
                 done = file.write(records.tobytes())
                 if done < records.nbytes:
                     file.truncate(end)
-                    raise OSError(f"the disk took {done} of {records.nbytes} bytes")
+                    raise OSError(f"only {done} of {records.nbytes} bytes could be written")
         except OSError as error:
             raise cannot_write(self._path, error) from error
         self._map()
 
 
-def _slots(records: Words) -> Words:
-    """The slots of records, as a view: (record, slot, word), the words being two of check, round, row."""
-    return records[:, 2:].reshape(len(records), 2, records.shape[1] // 2 - 1)
+def _record_type(dim: int) -> np.dtype[Any]:
+    slot = np.dtype([("check", "<u8"), ("round", "<u4"), ("row", "<f4", (dim,))])
+    return np.dtype([("key", "<u8"), ("slots", slot, (2,))])
 
 
-def _records(keys: Keys, rounds: NDArray[np.int64], rows: Words) -> Words:
-    """Records of new users."""
-    records = np.zeros((keys.size, 8 + 2 * rows.shape[1]), np.uint32)
-    records[:, :2] = np.ascontiguousarray(keys).view(np.uint32).reshape(-1, 2)
-    _put(records, np.arange(keys.size), keys, rounds, rows, True)
-    return records
+def _fill(records: Records, rounds: NDArray[np.int64], rows: Array, keep_before: bool) -> None:
+    """Put each row into a slot of its record; see ``PrivateFile.put``."""
+    stored = _stored_rounds(records)
+    second = (stored[:, 1] == rounds) | ((stored[:, 0] != rounds) & (stored[:, 1] < stored[:, 0]))
+    places = np.flatnonzero(rounds >= stored.min(axis=1)) if keep_before else np.arange(rounds.size)
+    slots, chosen = records["slots"], second[places].astype(np.int64)
+    if not keep_before:
+        slots[places, 1 - chosen] = np.zeros((), slots.dtype)
+    slots["round"][places, chosen] = rounds[places]
+    slots["row"][places, chosen] = rows[places]
+    slots["check"][places, chosen] = _checks(_words(records))[places, chosen]
 
 
-@exact
-def _places(ordered: Keys, places: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
-    """The place of each user's record; -1 for a user without one."""
-    at = np.full(keys.size, -1, np.int64)
-    for i in range(keys.size):
-        spot = np.searchsorted(ordered, keys[i])
-        if spot < ordered.size and ordered[spot] == keys[i]:
-            at[i] = places[spot]
-    return at
+def _stored_rounds(records: Records) -> NDArray[np.int64]:
+    """The round of each slot, by record and slot; -1 where the slot is empty or its check fails."""
+    slots = records["slots"]
+    return np.where(slots["check"] == _checks(_words(records)), slots["round"].astype(np.int64), -1)
 
 
-@exact
-def _check(key: np.uint64, slot: Words) -> np.uint64:
-    total = FACTOR + key
-    for word in slot[2:]:
-        total = total * FACTOR + np.uint64(word)
-    return total
+def _words(records: Records) -> NDArray[np.uint32]:
+    """Records as rows of 4-byte words."""
+    return records.view(np.uint32).reshape(len(records), records.dtype.itemsize // 4)
 
 
 @exact
-def _held(records: Words) -> NDArray[np.int64]:
-    """The round of each slot, by record and slot; -1 where there is none that its check confirms."""
-    size = records.shape[1] // 2 - 1
-    held = np.full((records.shape[0], 2), -1, np.int64)
-    for i in range(records.shape[0]):
-        key = np.uint64(records[i, 0]) | np.uint64(records[i, 1]) << HALF
-        for s in range(2):
-            slot = records[i, 2 + s * size : 2 + (s + 1) * size]
-            if np.uint64(slot[0]) | np.uint64(slot[1]) << HALF == _check(key, slot):
-                held[i, s] = slot[2]
-    return held
-
-
-@exact
-def _put(
-    records: Words, at: NDArray[np.int64], keys: Keys, rounds: NDArray[np.int64], rows: Words, keep_before: bool
-) -> None:
-    """Write rows into the slots of the records at these places (none where it is -1)."""
-    size = records.shape[1] // 2 - 1
-    for i in range(at.size):
-        if at[i] < 0:
-            continue
-        held = _held(records[at[i] : at[i] + 1])[0]
-        if keep_before and rounds[i] < held.min():
-            continue
-        s = 1 if held[1] == rounds[i] or (held[0] != rounds[i] and held[1] < held[0]) else 0
-        slot = records[at[i], 2 + s * size : 2 + (s + 1) * size]
-        slot[2] = rounds[i]
-        slot[3:] = rows[i]
-        check = _check(keys[i], slot)
-        slot[0] = check & LOW
-        slot[1] = check >> HALF
-        if not keep_before:
-            records[at[i], 2 + (1 - s) * size : 2 + (2 - s) * size] = 0
+def _checks(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """The check that each slot should have, by record and slot."""
+    size = words.shape[1] // 2 - 1
+    checks = np.empty((words.shape[0], 2), np.uint64)
+    for i in range(words.shape[0]):
+        key = np.uint64(words[i, 0]) | np.uint64(words[i, 1]) << HALF
+        for slot in range(2):
+            check = FACTOR + key
+            for word in words[i, 4 + slot * size : 2 + (slot + 1) * size]:
+                check = check * FACTOR + np.uint64(word)
+            checks[i, slot] = check
+    return checks

@@ -1,4 +1,4 @@
-"""Quota: the bytes that a device's log may take, and what gives way when they are used up."""
+"""Quota: the limit on the bytes of a device's log, and what is dropped when it is reached."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedforget.runtime.randomness import Rounds
 
 
 class Quota:
-    """Counts each user's entries. A user without room still takes part, with an entry of no bytes."""
+    """Keeps each user's log within the limit. A user whose log is full takes part with an empty entry."""
 
-    def __init__(self, settings: Log, store: LogStore) -> None:
-        self.config = settings
+    def __init__(self, config: Log, store: LogStore) -> None:
+        self.config = config
         self.store = store
         self._entries: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         for round_, keys, sizes in store.heads():
@@ -24,30 +24,29 @@ class Quota:
                 self._entries[key].append((round_, size))
 
     def admit(self, rounds: Rounds, entries: Entries) -> Entries:
-        """These entries as far as there is room; under the policy ``oldest`` room is made."""
-        sizes = np.diff(entries.ptr)
+        """These entries, empty where there is no room. Under the policy ``oldest``, older entries are dropped first."""
         of_each = np.full(len(entries), rounds, np.int64)
         fits = np.ones(len(entries), bool)
         dropped: defaultdict[int, list[int]] = defaultdict(list)
         places: dict[tuple[int, int], int] = {}
-        lines = zip(of_each.tolist(), entries.keys.tolist(), sizes.tolist(), strict=True)
+        lines = zip(of_each.tolist(), entries.keys.tolist(), np.diff(entries.ptr).tolist(), strict=True)
         for place, (round_, key, size) in enumerate(lines):
-            own = self._entries[key]
-            if own and own[-1][0] == round_:
-                own.pop()
+            stored = self._entries[key]
+            if stored and stored[-1][0] == round_:
+                stored.pop()
             if self.config.when_full == "oldest" and size <= self.config.quota:
-                while own and self._used(key) + size > self.config.quota:
-                    oldest = own.popleft()[0]
-                    if (oldest, key) in places:  # of these entries, and not stored yet
+                while stored and self._used(key) + size > self.config.quota:
+                    oldest = stored.popleft()[0]
+                    if (oldest, key) in places:  # it is one of these entries, not yet in the store
                         fits[places[oldest, key]] = False
                     else:
                         dropped[oldest].append(key)
             fits[place] = self._used(key) + size <= self.config.quota
             places[round_, key] = place
             if fits[place]:
-                own.append((round_, size))
-        for past, keys in dropped.items():
-            self.store.drop(past, np.array(keys, np.uint64))
+                stored.append((round_, size))
+        for round_, keys in dropped.items():
+            self.store.drop(round_, np.array(keys, np.uint64))
         if fits.all():
             return entries
         return Entries.of(entries.keys, [body if fit else b"" for body, fit in zip(entries, fits, strict=True)])

@@ -1,4 +1,4 @@
-"""Selection: which item rows of an update the log keeps."""
+"""Row selection: which item rows of an update the log keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedforget.runtime.randomness import Rounds
 def select(
     log: Log, ptr: NDArray[np.int64], lengths: Array, keys: NDArray[np.uint64], seed: int, rounds: Rounds
 ) -> NDArray[np.bool_]:
-    """For every row of a cohort's updates whether its device keeps it: the share α of each update, at least one row."""
+    """Whether each row of a cohort's updates is kept: the fraction α of each update, at least one row."""
     if log.share == 1.0:
         return np.ones(lengths.size, np.bool_)
     streams = randomness.priorities(seed, randomness.SELECTION, rounds, keys)
@@ -31,12 +31,10 @@ def _select(ptr, lengths, streams, share, by_length, kept) -> None:  # type: ign
         n = ptr[c + 1] - ptr[c]
         wanted = min(n, max(1, int(share * n + 0.5)))
         if by_length:
-            order = np.argsort(-lengths[ptr[c] : ptr[c + 1]], kind="mergesort")
-            for i in order[:wanted]:
-                kept[ptr[c] + i] = True
+            rows = np.argsort(-lengths[ptr[c] : ptr[c + 1]], kind="mergesort").astype(np.int32)
         else:
             rows = np.arange(n).astype(np.int32)
             state[0] = streams[c]
             randomness.choose(state, rows, wanted)
-            for i in rows[:wanted]:
-                kept[ptr[c] + i] = True
+        for i in rows[:wanted]:
+            kept[ptr[c] + i] = True

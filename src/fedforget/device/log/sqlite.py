@@ -1,7 +1,7 @@
-"""SqliteStore: for real devices, one SQLite file per user (``user_files``).
+"""SqliteStore: the logs of real devices, in one SQLite file per user (``user_files``).
 
-A store is about one trajectory; a device on a network has a second one in the same files while users are being
-forgotten. A row of private parameters that its crc does not confirm is not used.
+A store is for one trajectory. While users are being forgotten, a device on a network has a second one in the same
+files. Private parameters whose crc does not match are not used.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedforget.device.log.contract import PrivateState, others, stacked
+from fedforget.device.log.contract import PrivateState
+from fedforget.device.log.disk import new_folder
 from fedforget.device.log.entries import Entries, Keys, check, latest
 from fedforget.device.log.user_files import Row, Statement, UserFiles
 from fedforget.errors import RunError
@@ -33,10 +35,10 @@ TABLES = ("entry", "private")
 
 
 class SqliteStore:
-    """Opens a user's file when it is asked for, and keeps the last few open.
+    """A store with one file per user, opened when needed.
 
-    ``only`` are the users that it is about, of those who have a file in the folder; all of them by default. ``files``
-    may be passed in by someone who has them open already.
+    It is for the users ``only`` among those with a file in the folder; all of them by default. ``files`` are the open
+    files to use, if there are any.
     """
 
     def __init__(
@@ -53,20 +55,20 @@ class SqliteStore:
         self._only = only
 
     def append(self, rounds: Rounds, entries: Entries, private: Array) -> None:
-        """Add entries, and what each user's private parameters are after the last of its rounds.
+        """Add entries and private parameters.
 
-        Each user's file changes in one transaction; when one cannot, those before it are put back as they were.
+        Each user's file changes in one transaction. If one fails, the changes of the files before it are undone.
         """
         rounds = check(rounds, entries, private)
-        own: dict[int, dict[int, bytes]] = {}
+        bodies: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
         for key, round_, body in zip(entries.keys.tolist(), rounds.tolist(), entries, strict=True):
-            own.setdefault(key, {})[round_] = body
+            bodies[key][round_] = body
         done: list[tuple[int, list[Statement]]] = []
         try:
             for place in latest(rounds, entries.keys).tolist():
                 key = int(entries.keys[place])
-                undo = self._undoing(key, list(own[key]))
-                put = [(PUT_ENTRY, (self.trajectory, round_, body)) for round_, body in own[key].items()]
+                undo = self._undo_statements(key, list(bodies[key]))
+                put = [(PUT_ENTRY, (self.trajectory, round_, body)) for round_, body in bodies[key].items()]
                 put.append(self._put_private(key, int(rounds[place]), private[place]))
                 self.files.change(key, [*put, (KEEP_TWO, (self.trajectory,))])
                 done.append((key, undo))
@@ -77,100 +79,72 @@ class SqliteStore:
             raise
 
     def read(self, round_: int, keys: Keys) -> Entries:
-        """The entries of those of these users who have one for the round, in the order asked."""
-        found = [
-            (key, body)
-            for key in keys.tolist()
-            for (body,) in self._ask(key, "SELECT body FROM entry WHERE trajectory = ? AND round = ?", round_)
-        ]
-        return Entries.of(np.array([key for key, _ in found], np.uint64), [body for _, body in found])
+        return self._select(keys, f"{ENTRIES} AND round = ?", round_)[0]
 
     def newest(self, until: int, keys: Keys) -> tuple[Entries, NDArray[np.int64]]:
-        """The newest entry up to a round of those of these users who have one, and the round of each."""
-        query = "SELECT round, body FROM entry WHERE trajectory = ? AND round <= ? ORDER BY round DESC LIMIT 1"
-        found = [(key, *line) for key in keys.tolist() for line in self._ask(key, query, until)]
-        entries = Entries.of(np.array([key for key, _, _ in found], np.uint64), [body for _, _, body in found])
-        return entries, np.array([round_ for _, round_, _ in found], np.int64)
+        return self._select(keys, f"{ENTRIES} AND round <= ? ORDER BY round DESC LIMIT 1", until)
 
     def private_state(self, until: int) -> PrivateState:
-        """Of every user of whom it is known: the private parameters after the last round up to this one."""
         query = "SELECT round, row, crc FROM private WHERE trajectory = ? AND round <= ? ORDER BY round DESC"
         found = []
         for key in self._users():
-            whole = (line for line in self._ask(key, query, until) if _crc(key, line[0], line[1]) == line[2])
-            for round_, row, _ in list(whole)[:1]:
+            valid = (line for line in self._ask(key, query, until) if _crc(key, line[0], line[1]) == line[2])
+            for round_, row, _ in list(valid)[:1]:
                 found.append((key, round_, np.frombuffer(row, "<f4").astype(np.float32)))
-        return stacked(found)
+        return PrivateState.of(found)
 
     def set_private_state(self, exact: PrivateState) -> None:
-        """Let these be the private parameters of these users; nothing is known of what they were before."""
         for key, round_, row in zip(exact.keys.tolist(), exact.rounds.tolist(), exact.rows, strict=True):
-            nothing = ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,))
-            self.files.change(key, [nothing, self._put_private(key, round_, row)], scrubbed=True)
+            clear = ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,))
+            self.files.change(key, [clear, self._put_private(key, round_, row)], scrubbed=True)
 
     def roll_back(self, round_: int) -> None:
-        """Drop every entry after this round, and exact private parameters of later rounds."""
         later = (self.trajectory, round_)
+        statements = [(f"DELETE FROM {table} WHERE trajectory = ? AND round > ?", later) for table in TABLES]
         for key in self._users():
-            self.files.delete(
-                key, [(f"DELETE FROM {table} WHERE trajectory = ? AND round > ?", later) for table in TABLES]
-            )
+            self.files.delete(key, statements)
 
     def drop(self, round_: int, keys: Keys) -> None:
-        """Drop the entries of some users for one round."""
+        statement = ("DELETE FROM entry WHERE trajectory = ? AND round = ?", (self.trajectory, round_))
         for key in keys.tolist():
-            self.files.delete(
-                key, [("DELETE FROM entry WHERE trajectory = ? AND round = ?", (self.trajectory, round_))]
-            )
+            self.files.delete(key, [statement])
 
     def branch(self, folder: Path | None, until: int, without: Keys) -> SqliteStore:
-        """A new store in a new folder that begins as this one up to a round, with no trace of some users."""
-        if folder is None:
-            raise ValueError("A log on disk can only branch into a folder; give one.")
-        if folder.exists() and any(folder.iterdir()):
-            raise RunError(f"{folder} is not empty.", "A log branches into a new folder: remove it, or choose another.")
-        new = SqliteStore(folder, self.files.federation)
+        new = SqliteStore(new_folder(folder), self.files.federation)
         forgotten = set(without.tolist())
         for key in self._users():
             lines = [] if key in forgotten else self._ask(key, f"{ENTRIES} AND round <= ?", until)
             if lines:
                 new.files.change(key, [(PUT_ENTRY, (new.trajectory, *line)) for line in lines])
-        new.set_private_state(others(self.private_state(until), without))
+        new.set_private_state(self.private_state(until).without(without))
         return new
 
     def begin_as(self, other: SqliteStore, until: int) -> None:
-        """Let these users' trajectory in the same files begin as another one up to a round."""
+        """Replace this trajectory by a copy of another one, in the same files, up to a round."""
         exact = other.private_state(until)
+        clear = [f"DELETE FROM {table} WHERE trajectory = ?" for table in (*TABLES, "pending")]
         copy = "INSERT INTO {0} SELECT ?, round, body FROM {0} WHERE trajectory = ? AND round <= ?"
-        here = (self.trajectory, other.trajectory, until)
+        source = (self.trajectory, other.trajectory, until)
         for key in self._users():
-            self.forget(key)
-            self.files.change(key, [(copy.format(table), here) for table in ("entry", "pending")])
+            self.files.delete(key, [(statement, (self.trajectory,)) for statement in clear])
+            self.files.change(key, [(copy.format(table), source) for table in ("entry", "pending")])
         self.set_private_state(exact)
 
-    def forget(self, key: int) -> None:
-        """Give up a user's trajectory."""
-        gone = [(f"DELETE FROM {table} WHERE trajectory = ?", (self.trajectory,)) for table in (*TABLES, "pending")]
-        self.files.delete(key, gone)
-
     def heads(self) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
-        """For every round with entries, the oldest first: whose they are, and how many bytes each has."""
-        rounds: dict[int, list[tuple[int, int]]] = {}
+        rounds: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for key in self._users():
             for round_, size in self._ask(key, "SELECT round, LENGTH(body) FROM entry WHERE trajectory = ?"):
-                rounds.setdefault(round_, []).append((key, size))
+                rounds[round_].append((key, size))
         for round_, lines in sorted(rounds.items()):
             keys, sizes = zip(*lines, strict=True)
             yield round_, np.array(keys, np.uint64), np.array(sizes, np.int64)
 
     def last_round(self) -> int:
-        """The newest round with an entry; 0 if there is none."""
         query = "SELECT COALESCE(MAX(round), 0) FROM entry WHERE trajectory = ?"
         newest = (self._ask(key, query) for key in self._users())
         return max((round_ for lines in newest for (round_,) in lines), default=0)
 
     def close(self) -> None:
-        """Let go of every file."""
         self.files.close()
 
     def _users(self) -> list[int]:
@@ -178,17 +152,23 @@ class SqliteStore:
         return [key for key in self.files.users() if self._only is None or key in self._only]
 
     def _ask(self, key: int, query: str, *values: int) -> list[Row]:
-        """What a user's file answers to a query whose first value is the trajectory."""
+        """Query a user's file; the first value of the query is the trajectory."""
         return self.files.ask(key, query, self.trajectory, *values)
 
-    def _undoing(self, key: int, rounds: list[int]) -> list[Statement]:
-        """What puts a user's file back as it is now, once these rounds have been added to it."""
-        these = "round IN (SELECT value FROM json_each(?))"
+    def _select(self, keys: Keys, query: str, round_: int) -> tuple[Entries, NDArray[np.int64]]:
+        """The entries that a query finds in these users' files, and their rounds."""
+        found = [(key, *line) for key in keys.tolist() for line in self._ask(key, query, round_)]
+        entries = Entries.of(np.array([key for key, _, _ in found], np.uint64), [body for _, _, body in found])
+        return entries, np.array([number for _, number, _ in found], np.int64)
+
+    def _undo_statements(self, key: int, rounds: list[int]) -> list[Statement]:
+        """Statements that restore the current state of a user's file after these rounds were added to it."""
+        in_rounds = "round IN (SELECT value FROM json_each(?))"
         added = (self.trajectory, json.dumps(rounds))
-        entry = self.files.query(key, f"{ENTRIES} AND {these}", *added)
+        entry = self.files.query(key, f"{ENTRIES} AND {in_rounds}", *added)
         private = self.files.query(key, "SELECT round, row, crc FROM private WHERE trajectory = ?", self.trajectory)
         return [
-            (f"DELETE FROM entry WHERE trajectory = ? AND {these}", added),
+            (f"DELETE FROM entry WHERE trajectory = ? AND {in_rounds}", added),
             ("DELETE FROM private WHERE trajectory = ?", (self.trajectory,)),
             *((PUT_ENTRY, (self.trajectory, *line)) for line in entry),
             *((PUT_PRIVATE, (self.trajectory, *line)) for line in private),

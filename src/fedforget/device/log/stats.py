@@ -1,4 +1,4 @@
-"""How much a log takes on a device, part by part, and what the paper's log would take for the same rounds."""
+"""The size of devices' logs, part by part, and what the paper's log would take for the same rounds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedforget.errors import RunError
 from fedforget.models import Recommender
 from fedforget.protocol.sampler import Sampler
 
-#: Where a device's bytes go: the parts of its sound entries, whole entries that are damaged, and the exact copy of the
-#: private parameters from before its last round, with which that round can be repeated.
+#: What a device's bytes are used for: the parts of its valid entries, damaged entries, and the exact private parameters
+#: from before its last round, with which that round can be repeated.
 PLACES = [*PARTS, "damaged", "copy"]
-#: Beside private parameters, the number of the round they belong to.
+#: Bytes of the round number stored with the private parameters.
 ROUND_NUMBER = 8
-#: The share of an update's item rows that the paper's log keeps.
+#: The fraction of an update's item rows that the paper's log keeps.
 PAPER_ALPHA = 0.5
 FLOAT = 4
 
@@ -28,10 +28,10 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LogStats:
-    """The logs of some devices: ``bytes[i, j]`` bytes of device ``keys[i]`` go into ``PLACES[j]``.
+    """The logs of some devices: device ``keys[i]`` uses ``bytes[i, j]`` bytes for ``PLACES[j]``.
 
-    ``entries`` counts each device's entries, ``damaged`` those of all devices that cannot be read, and ``full`` the
-    rounds for which a device had no room left.
+    ``entries`` is the number of each device's entries. Over all devices, ``damaged`` entries cannot be read, and
+    ``full`` entries are empty because a device had no room.
     """
 
     keys: Keys
@@ -42,24 +42,29 @@ class LogStats:
 
     @property
     def per_device(self) -> Counts:
-        """All that each device keeps."""
+        """The bytes of each device."""
         total: Counts = self.bytes.sum(axis=1)
         return total
 
     def of(self, place: str) -> Counts:
-        """What each device keeps in one of the PLACES."""
+        """The bytes that each device uses for one of the PLACES."""
         return self.bytes[:, PLACES.index(place)]
 
 
 def log_stats(log: DeviceLog, keys: Keys) -> LogStats:
-    """Measure the logs of these users, who must be all that the log knows. Only one round is in memory at a time."""
+    """Measure the logs of these users, who must be all users in the log. One round is in memory at a time."""
     entries = np.zeros(keys.size, np.int64)
     sizes = np.zeros((keys.size, len(PLACES)), np.int64)
-    sizes[:, PLACES.index("copy")] = sum(log.codec.private_format.sizes) * FLOAT + ROUND_NUMBER
+    sizes[:, PLACES.index("copy")] = log.codec.private_size * FLOAT + ROUND_NUMBER
     damaged = full = 0
-    for round_, whose, _ in log.store.heads():
-        found = log.store.read(round_, whose)
-        places = _places(keys, found.keys, round_)
+    for round_, users, _ in log.store.heads():
+        found = log.store.read(round_, users)
+        which, places = find(keys, found.keys)
+        if which.size < len(found):
+            raise RunError(
+                f"The log of round {round_} has entries of {len(found) - which.size} devices outside the federation.",
+                "The log belongs to another run, or users were forgotten in the meantime: open the run again.",
+            )
         parts, sound = log.codec.part_sizes(round_, found)
         total = np.diff(found.ptr)
         entries[places] += total > 0
@@ -70,22 +75,12 @@ def log_stats(log: DeviceLog, keys: Keys) -> LogStats:
     return LogStats(keys, entries, sizes, damaged, full)
 
 
-def _places(keys: Keys, wanted: Keys, round_: int) -> Counts:
-    which, places = find(keys, wanted)
-    if which.size < wanted.size:
-        raise RunError(
-            f"The log of round {round_} has entries of {wanted.size - which.size} devices outside the federation.",
-            "It belongs to another run, or users were forgotten meanwhile: open the run again.",
-        )
-    return places
-
-
 @dataclass(frozen=True)
 class PaperLog:
-    """What each device would keep in the paper's log: float32, and the half of the item rows with the largest norm.
+    """The bytes of each device in the paper's log: float32, and the half of the item rows with the largest norm.
 
-    ``rows`` is the paper's own count, item rows only: α(1 + βN) · own items · participations rows. ``with_dense`` adds
-    what it leaves out, every other public tensor (an MLP) once a participation.
+    ``rows`` is the paper's count, item rows only: α(1 + βN) · own items · participations rows. ``with_dense`` adds
+    every other public tensor (an MLP) once per participation.
     """
 
     rows: NDArray[np.float64]
@@ -93,7 +88,7 @@ class PaperLog:
 
     @classmethod
     def of(cls, model: Recommender, sampler: Sampler, own_items: Counts, participations: Counts) -> PaperLog:
-        """For devices with so many items of their own that took part so often."""
+        """For devices with these numbers of own items and participations."""
         per_item = PAPER_ALPHA * (1 + sampler.beta * model.negatives)
         rows = (per_item * own_items * participations * model.dim * FLOAT).astype(np.float64)
         return cls(rows, rows + float(model.update_layout.size * FLOAT) * participations)

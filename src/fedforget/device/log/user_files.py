@@ -1,16 +1,16 @@
-"""UserFiles: one SQLite file per user, all that its device keeps of a federation.
+"""UserFiles: one SQLite file per user, with everything that its device stores for a federation.
 
-A file is named by the 16 hexadecimal digits of the user's key and holds
+A file is named by the 16 hexadecimal digits of the user's key and has the tables
 
     meta(name TEXT PRIMARY KEY, value)                 format, federation (the id of the run it belongs to); on a real
-                                                       device also what ``device.member`` keeps there
-    interaction(item INTEGER PRIMARY KEY, part TEXT)   on a real device: the user's items, for training or to test with
+                                                       device also what ``device.member`` stores
+    interaction(item INTEGER PRIMARY KEY, part TEXT)   on a real device: the user's training and test items
     entry(trajectory TEXT, round INTEGER, body BLOB)   the update log
     private(trajectory TEXT, round INTEGER, row BLOB, crc INTEGER)
         the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
-    pending(trajectory TEXT, round INTEGER, body BLOB) updates sent to a server that has not said yet how it scales them
+    pending(trajectory TEXT, round INTEGER, body BLOB) updates whose factors the server has not sent yet
 
-A user whose file is damaged is left out with a warning that names it, and the others go on.
+A user whose file is damaged is left out with a warning that names the file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from fedforget.device.log.disk import foreign
 from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.files import cannot_write, make_folder
@@ -47,16 +48,16 @@ Statement = tuple[str, Row]
 
 
 class DamagedError(RunError):
-    """A user's file that cannot be used, unlike one of another run, which is never passed over."""
+    """A user's file is damaged. A file of another run is a plain ``RunError`` instead."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
-            f"The log {path} is damaged: {reason}.", "Put back a copy of it, or delete it: its user starts a new one."
+            f"The log {path} is damaged: {reason}.", "Restore it from a copy, or delete it: its user starts a new one."
         )
 
 
 class UserFiles:
-    """The files of some users in a folder. Opens one when it is asked for, and keeps the last few open."""
+    """The files of some users in a folder. They are opened when needed; the last few stay open."""
 
     def __init__(self, folder: Path, federation: str) -> None:
         self.folder = folder
@@ -64,12 +65,12 @@ class UserFiles:
         self._open: OrderedDict[int, sqlite3.Connection] = OrderedDict()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
 
     def path(self, key: int) -> Path:
-        """Where a user's file is."""
+        """The path of a user's file."""
         return self.folder / f"{key:016x}.sqlite"
 
     def users(self) -> list[int]:
@@ -78,7 +79,7 @@ class UserFiles:
         return sorted(int(name, 16) for name in names if len(name) == 16 and set(name) <= set("0123456789abcdef"))
 
     def ask(self, key: int, query: str, *values: object) -> list[Row]:
-        """What a user's file answers; nothing if there is no file, or, with a warning, if it is damaged."""
+        """Query a user's file; nothing if there is no file, or, with a warning, if it is damaged."""
         try:
             return self.query(key, query, *values)
         except DamagedError as error:
@@ -86,7 +87,7 @@ class UserFiles:
             return []
 
     def query(self, key: int, query: str, *values: object) -> list[Row]:
-        """What a user's file answers; nothing if there is none."""
+        """Query a user's file; nothing if there is none."""
         path = self.path(key)
         if not path.exists():
             return []
@@ -96,7 +97,10 @@ class UserFiles:
             raise DamagedError(path, error) from error
 
     def change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
-        """Change a user's file in one transaction, and make it first if need be."""
+        """Change a user's file in one transaction; create it if needed.
+
+        With ``scrubbed``, deleted content is removed from the write-ahead log too.
+        """
         if not self.path(key).exists():
             self._create(self.path(key))
         db = self._database(key)
@@ -111,7 +115,7 @@ class UserFiles:
             raise DamagedError(self.path(key), error) from error
 
     def delete(self, key: int, statements: list[Statement]) -> None:
-        """Delete from a user's file, if there is one, and from the disk; a damaged file is passed over."""
+        """Delete from a user's file, if there is one, and from the disk; warns if it is damaged."""
         if self.path(key).exists():
             try:
                 self.change(key, statements, scrubbed=True)
@@ -119,7 +123,7 @@ class UserFiles:
                 _warn(error)
 
     def _database(self, key: int) -> sqlite3.Connection:
-        """A user's file, open and known to be ours. Of many, the one not used for longest is closed."""
+        """A user's file, opened and checked. If too many are open, the least recently used one is closed."""
         if key not in self._open:
             if len(self._open) >= OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
@@ -128,7 +132,7 @@ class UserFiles:
         return self._open[key]
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        """An existing file, refused if it is damaged or of another run."""
+        """An existing file; refused if it is damaged or of another run."""
         if not path.stat().st_size:
             raise DamagedError(path, "it is empty")
         try:
@@ -136,20 +140,21 @@ class UserFiles:
         except RunError as error:
             raise DamagedError(path, error.problem.rstrip(".")) from error
         try:
-            self._check_meta(path, dict(db.execute("SELECT name, value FROM meta")))
-        except (sqlite3.Error, RunError) as error:
+            meta = dict(db.execute("SELECT name, value FROM meta"))
+            if meta.get("format") != FORMAT:
+                raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
+            if meta.get("federation") != self.federation:
+                raise foreign(path)
+        except sqlite3.Error as error:
             db.close()
-            raise (error if isinstance(error, RunError) else DamagedError(path, error)) from error
+            raise DamagedError(path, error) from error
+        except RunError:
+            db.close()
+            raise
         return db
 
-    def _check_meta(self, path: Path, meta: dict[str, str]) -> None:
-        if meta.get("format") != FORMAT:
-            raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
-        if meta.get("federation") != self.federation:
-            raise RunError(f"{path} is a log of another run.", "Put back this run's own file, or delete it.")
-
     def _create(self, path: Path) -> None:
-        """Make a file that says which run it is of, beside and renamed: one that does not say so is damaged."""
+        """Create a file and rename it into place, so that no file is without its meta table."""
         make_folder(self.folder)
         part = path.with_name(f".{path.name}.part")
         try:

@@ -1,4 +1,4 @@
-"""The environment of every Flower process: no telemetry, no update check, no download, no proxy on loopback."""
+"""The environment of every Flower process: no telemetry, no update check, no download, no proxy for loopback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sysconfig
 from pathlib import Path
 from types import MappingProxyType
 
-# What Flower 1.41 reads, each set so that nothing leaves the machine but the messages of the federation.
+from fedforget.flower.credentials import LOOPBACK
+
+#: Switches of Flower 1.41, set so that nothing leaves the machine except the messages of the federation.
 QUIET = MappingProxyType(
     {
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -22,19 +24,19 @@ QUIET = MappingProxyType(
     }
 )
 
-# How often a node asks itself for work; Flower's own second is felt in every round.
+#: How often an executor looks for work. Flower's default of one second would slow down every round.
 POLL_SECONDS = "0.5"
-
-LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a Flower process whose files lie in ``home``.
+    """The environment of a Flower process that keeps its files in ``home``.
 
-    Flower's processes start each other by name, so the scripts of this interpreter come first in the path.
+    Flower's processes start each other by name, so this interpreter's scripts come first in the path.
     """
-    scripts = sysconfig.get_path("scripts")
-    no_proxy = _no_proxy(os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "")
+    no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if no_proxy.strip() != "*":  # which already means every host
+        hosts = [host.strip() for host in no_proxy.split(",")]
+        no_proxy = ",".join(dict.fromkeys(host for host in (*hosts, *LOOPBACK) if host))
     return {
         **os.environ,
         **QUIET,
@@ -42,14 +44,6 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLL_SECONDS,
         "NO_PROXY": no_proxy,
         "no_proxy": no_proxy,
-        "PATH": os.pathsep.join(filter(None, (scripts, os.environ.get("PATH")))),
+        "PATH": os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), os.environ.get("PATH")))),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _no_proxy(given: str) -> str:
-    """The hosts reached without a proxy, and loopback with them. A lone star already means every host."""
-    if given.strip() == "*":
-        return "*"
-    hosts = [host.strip() for host in given.split(",")]
-    return ",".join(dict.fromkeys(host for host in (*hosts, *LOOPBACK) if host))

@@ -1,4 +1,4 @@
-"""Console: the ``flwr`` command, with which an operator registers nodes, submits runs and follows them."""
+"""FlowerCli: the ``flwr`` command, which registers nodes, submits runs and shows their output."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KNOWN_KEY = "already in use"
 _GREETING = f"Using SuperLink: {CONNECTION} ("
 
 
-class Console:
-    """Commands to one SuperLink. Each costs a second or two: a new interpreter starts."""
+class FlowerCli:
+    """Commands to one SuperLink. Each takes a second or two, because it starts a new interpreter."""
 
     def __init__(self, home: Path, address: str, authority: Path) -> None:
         self._home = make_folder(home)
@@ -35,17 +35,17 @@ class Console:
         write_file(home / "config.toml", tomli_w.dumps(config).encode())
 
     def register(self, public_key: Path) -> int | None:
-        """Admit a node by its public key and return its id, or None if it was admitted before."""
-        answer = self._answer("supernode", "register", str(public_key), CONNECTION, or_not=KNOWN_KEY)
+        """Register a node by its public key and return its id, or None if it is registered already."""
+        answer = self._answer("supernode", "register", str(public_key), CONNECTION, expected_error=KNOWN_KEY)
         return None if answer is None else int(answer["node-id"])
 
     def nodes(self) -> dict[int, str]:
-        """Every node that was registered, with its status: registered, online, offline."""
+        """Every registered node and its status: registered, online or offline."""
         answer = self._answer("supernode", "list", CONNECTION) or {}
         return {int(node["node-id"]): str(node["status"]) for node in answer["nodes"]}
 
     def submit(self, app: Path, config: Config) -> int:
-        """Start a run of the app and return its id. The config travels in a file: a value may hold anything."""
+        """Start a run of the app and return its id. The configuration is passed in a file: values may be any text."""
         overrides = self._home / "run.toml"
         write_file(overrides, tomli_w.dumps(dict(config)).encode())
         answer = self._answer("run", str(app), CONNECTION, "--run-config", str(overrides)) or {}
@@ -57,20 +57,20 @@ class Console:
         return [int(run["run-id"]) for run in answer["runs"] if not str(run["status"]).startswith("finished")]
 
     def status(self, run_id: int) -> tuple[str, str]:
-        """How far a run is, such as ``running`` or ``finished:failed``, and the reason if there is one."""
+        """The status of a run, such as ``running`` or ``finished:failed``, and its details."""
         answer = self._answer("list", CONNECTION, "--run-id", str(run_id)) or {}
         run = answer["runs"][0]
         return str(run["status"]), str(run["status-details"] or "")
 
     def stop(self, run_id: int) -> None:
-        """End a run. One that has ended stays as it is."""
-        self._answer("stop", str(run_id), CONNECTION, or_not="finished")
+        """Stop a run unless it has finished."""
+        self._answer("stop", str(run_id), CONNECTION, expected_error="finished")
 
     @contextmanager
     def lines(self, run_id: int, timeout: float) -> Iterator[Iterator[str]]:
-        """What the server app of a run says, from its first line on, until the run or the time has ended."""
+        """The output of a run's server app from its first line, until the run ends or the time is over."""
         command = ["flwr", "log", str(run_id), CONNECTION, "--stream"]
-        child = subprocess.Popen(
+        with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -78,43 +78,39 @@ class Console:
             env=self._env,
             text=True,
             errors="replace",
-        )
-        alarm = threading.Timer(timeout, child.kill)
-        alarm.daemon = True
-        alarm.start()
-        try:
-            assert child.stdout is not None
-            said = (plain(line.rstrip("\n")) for line in child.stdout)
-            yield (line for line in said if not line.startswith(_GREETING))
-        finally:
-            alarm.cancel()
-            child.kill()
-            child.wait()
-            if child.stdout is not None:
-                child.stdout.close()
+        ) as child:
+            alarm = threading.Timer(timeout, child.kill)
+            alarm.daemon = True
+            alarm.start()
+            try:
+                assert child.stdout is not None
+                printed = (plain(line.rstrip("\n")) for line in child.stdout)
+                yield (line for line in printed if not line.startswith(_GREETING))
+            finally:
+                alarm.cancel()
+                child.kill()
 
-    def _answer(self, *arguments: str, or_not: str = "") -> dict[str, Any] | None:
-        """The JSON that a command prints, or None if it fails for the one reason that is no error."""
-        command = ["flwr", *arguments, "--format", "json"]
-        output = _output(command, self._env)
+    def _answer(self, *arguments: str, expected_error: str = "") -> dict[str, Any] | None:
+        """The JSON that a command prints, or None if it fails with the expected error."""
+        output = _output(["flwr", *arguments, "--format", "json"], self._env)
         try:
             answer: dict[str, Any] = json.loads(output)
         except ValueError:
             answer = {"success": False, "error-message": output}
         if answer.get("success"):
             return answer
-        said = str(answer.get("error-message", "")).strip().splitlines()
-        message = "\n".join(line for line in said if line and not line.startswith(_GREETING))
-        if or_not and or_not in message.lower():
+        lines = str(answer.get("error-message", "")).strip().splitlines()
+        message = "\n".join(line for line in lines if line and not line.startswith(_GREETING))
+        if expected_error and expected_error in message.lower():
             return None
         raise RunError(
             f"`flwr {' '.join(arguments[:2])}` failed: {message or 'no answer'}.",
-            "The log of the SuperLink, logs/superlink.log, says more.",
+            "See the SuperLink's log, logs/superlink.log.",
         )
 
 
 def _output(command: list[str], env: dict[str, str]) -> str:
-    """What a command prints; if it prints nothing, what it complains of."""
+    """What a command prints to its output or, if that is empty, to its error output."""
     try:
         done = subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS

@@ -1,4 +1,4 @@
-"""Node: one SuperNode on this machine, with a key, a port and a Flower home of its own, as a device would have."""
+"""Node: one SuperNode on this machine, with its own key, port and Flower home, as on a device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fedforget.flower.testbed.environment import environment
 from fedforget.flower.testbed.processes import Process, Watchdog
 from fedforget.runtime.files import make_folder, write_file
 
-# What a node says last if the SuperLink refuses it. After a kill the SuperLink does so until it has missed two
-# heartbeats and takes the node for gone, which is about a minute.
+#: Printed by a node that the SuperLink refuses. After a kill it refuses a node for about a minute, until the node has
+#: missed two heartbeats.
 REFUSED = "Exit Code: 305"
 LONGEST_PAUSE = 8.0
 _ONLINE = re.compile(r"SuperNode ID: (\d+)")
@@ -33,13 +33,13 @@ class Node:
         self.public_key = make_node_key(folder / "key")
         self.process: Process | None = None
         self._pause = 0.5
-        self._again = 0.0
-        # In a file, as on the command line a value with a quote, or one that ends in .toml, is misread.
+        self._restart_at = 0.0
+        # In a file, because Flower misreads command line values that contain a quote or end in .toml.
         write_file(folder / "config.toml", tomli_w.dumps(dict(config)).encode())
 
     @property
     def id(self) -> int | None:
-        """Flower's id of the node, if it is known here."""
+        """Flower's id of the node; None until it is known."""
         path = self.folder / "node-id"
         return int(path.read_text()) if path.exists() else None
 
@@ -47,58 +47,58 @@ class Node:
     def id(self, value: int) -> None:
         write_file(self.folder / "node-id", str(value).encode())
 
-    def start(self, superlink: str, authority: Path, log: Path, keeper: Watchdog) -> None:
-        """Start it; whether the SuperLink accepts it shows later."""
+    def start(self, superlink: str, authority: Path, log: Path, watchdog: Watchdog) -> None:
+        """Start the node without waiting until the SuperLink accepts it."""
         self.kill()
         command = ["flower-supernode", "--superlink", superlink, "--root-certificates", str(authority)]
         command += ["--auth-supernode-private-key", str(self.folder / "key")]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
         command += ["--node-config", str(self.folder / "config.toml")]
-        self.process = Process(command, log, environment(self.folder / "home"), keeper)
+        self.process = Process(command, log, environment(self.folder / "home"), watchdog)
 
     def kill(self) -> None:
-        """End it at once, with all that it has started."""
+        """Kill the node and its children."""
         if self.process is not None:
             self.process.kill()
             self.process = None
 
     def online(self) -> bool:
-        """Whether it runs and the SuperLink has accepted it; then its id is known too."""
+        """Whether the node runs and the SuperLink has accepted it; from then on its id is known."""
         if self.process is None or self.process.code() is not None:
             return False
-        said = _ONLINE.search(self.process.output())
-        if said is None:
+        accepted = _ONLINE.search(self.process.output())
+        if accepted is None:
             return False
         self._pause = 0.5
-        if self.id != int(said[1]):
-            self.id = int(said[1])
+        if self.id != int(accepted[1]):
+            self.id = int(accepted[1])
         return True
 
     def wants_restart(self) -> bool:
-        """Whether it was refused and has waited long enough to ask again. Any other end is an error."""
+        """Whether the node was refused and its pause is over. If it ended for another reason, raise an error."""
         if self.process is None or (code := self.process.code()) is None:
             return False
         if REFUSED not in self.process.output():
             raise RunError(
-                f"Node {self.name!r} ended with code {code}:\n{self.process.tail()}", f"Its log is {self.process.log}."
+                f"Node {self.name!r} ended with code {code}:\n{self.process.tail()}", f"See its log {self.process.log}."
             )
         now = time.monotonic()
-        if not self._again:
-            self._again, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        if now < self._again:
+        if not self._restart_at:
+            self._restart_at, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        if now < self._restart_at:
             return False
-        self._again = 0.0
+        self._restart_at = 0.0
         return True
 
 
 def safe(name: str) -> str:
-    """A name for files: readable, and different for names that differ."""
+    """A readable file name for a node; different names give different file names."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40]
     return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".lstrip("-")
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """A loopback port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Processes: children with a log file and a process group each, which end with whoever started them."""
+"""Child processes, each with a log file and a process group; they end when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from fedforget.errors import RunError
 from fedforget.runtime.files import cannot_write
 
-# Told the groups to watch, it kills them when its input ends: also when the owner was killed and could not.
-_KEEPER = """
+# Reads which process groups to watch and kills them when its input ends, which also happens when its owner is killed.
+_WATCHDOG = """
 import os, signal, sys
 groups = set()
 for line in sys.stdin:
@@ -33,22 +33,22 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Watchdog:
-    """A small process that outlives its owner by a moment, to end the process groups the owner left behind."""
+    """A small process that kills the watched process groups when its owner ends."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-I", "-S", "-c", _KEEPER]
+        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
 
     def watch(self, group: int) -> None:
-        """End this group should the owner die."""
+        """Kill this group when the owner ends."""
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """This group has ended: its number may come to be someone else's."""
+        """Stop watching a group that has ended; the system may use its number again."""
         self._tell(f"-{group}\n")
 
     def close(self) -> None:
-        """End what is still watched, and the keeper."""
+        """Kill the groups that are still watched and end the watchdog."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -62,11 +62,11 @@ class Watchdog:
 
 
 class Process:
-    """A child in a process group of its own, so that whatever it starts ends with it. Its output goes to a file."""
+    """A child process in its own process group, so that its children end with it. Its output goes to a file."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], keeper: Watchdog) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], watchdog: Watchdog) -> None:
         self.log = log
-        self._keeper = keeper
+        self._watchdog = watchdog
         try:
             file = log.open("ab")
         except OSError as error:
@@ -84,19 +84,15 @@ class Process:
                 )
             except OSError as error:
                 raise cannot_start(command, error) from error
-        keeper.watch(self._child.pid)
-
-    @property
-    def pid(self) -> int:
-        """Of the child, and of its group."""
-        return self._child.pid
+        self.pid = self._child.pid
+        watchdog.watch(self.pid)
 
     def code(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """The exit code; None while the process runs."""
         return self._child.poll()
 
     def output(self) -> str:
-        """What it has said since it was started; the file also has what its predecessors said."""
+        """The output of this process. The file also has the output of earlier ones."""
         try:
             with self.log.open("rb") as file:
                 file.seek(self._start)
@@ -105,11 +101,11 @@ class Process:
             return ""
 
     def tail(self, lines: int = 20) -> str:
-        """The end of what it said, for an error message."""
+        """The last lines of the output, for an error message."""
         return "\n".join(self.output().splitlines()[-lines:])
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group, unless it is gone and its number has come to be someone else's."""
+        """Send a signal to the whole group, unless it has ended and its number belongs to another process."""
         if self._child.returncode is not None:
             with suppress(ProcessLookupError):
                 os.getpgid(self.pid)
@@ -118,33 +114,33 @@ class Process:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """End the whole group at once."""
+        """Kill the whole group."""
         self.signal(signal.SIGKILL)
         self._child.wait()
-        self._keeper.forget(self.pid)
+        self._watchdog.forget(self.pid)
 
 
 def end(processes: Iterable[Process], grace: float) -> None:
-    """Ask all to end, wait, and kill what has not ended in time, with all that it started."""
-    leaving = list(processes)
+    """Ask processes to end, wait up to ``grace`` seconds, then kill what is left of their groups."""
+    processes = list(processes)
     try:
-        for process in leaving:
+        for process in processes:
             process.signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(process.code() is None for process in leaving):
+        while time.monotonic() < deadline and any(process.code() is None for process in processes):
             time.sleep(0.05)
     finally:
-        for process in leaving:
+        for process in processes:
             process.kill()
 
 
 def plain(text: str) -> str:
-    """Text without the colours of a terminal."""
+    """Text without terminal colours."""
     return _COLOURS.sub("", text)
 
 
 def cannot_start(command: Sequence[str], error: OSError) -> RunError:
-    """The error for a command of Flower that could not be started."""
+    """The error for one of Flower's commands that could not be started."""
     return RunError(
         f"Cannot start {command[0]}: {error.strerror}.",
         "Install fedforget with its extra: pip install 'fedforget[flower]'.",

@@ -1,4 +1,4 @@
-"""Trial: a whole federation on Flower on one machine, to try it out."""
+"""Trial: a federation on a Flower network on one machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedforget.flower.testbed.network import Network
 from fedforget.runtime.files import make_folder
 from fedforget.runtime.randomness import UserId, user_key
 from fedforget.server.erasure_queue import ErasureQueue
-from fedforget.server.registry import Registry
+from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig
 from fedforget.server.service import create_federation
@@ -29,10 +29,10 @@ Tell = Callable[[str], None]
 
 
 class Trial:
-    """A federation in a folder: ``run/`` is the server's, ``devices/NAME/`` each node's, ``network/`` Flower's.
+    """A federation in a folder with the server's ``run/``, each node's ``devices/NAME/`` and Flower's ``network/``.
 
     Users are distributed among the nodes in turn. Entering the ``with`` block starts the network, leaving it ends every
-    process. The folder stays; a federation in it is continued.
+    process. The folder stays; a federation that it contains is continued.
     """
 
     def __init__(
@@ -40,14 +40,12 @@ class Trial:
     ) -> None:
         if not 1 <= devices <= train.n_users:
             raise ConfigError(
-                f"{devices} devices for {train.n_users} users.", "Give at least 1 and at most one per user."
+                f"There are {devices} devices for {train.n_users} users.", "Give at least 1 and at most one per user."
             )
         self.folder = make_folder(folder.absolute())
         self.run = self.folder / "run"
-        self.nodes = [f"device-{place + 1}" for place in range(devices)]
-        self.hosted: dict[str, list[UserId]] = {name: [] for name in self.nodes}
-        for place, user in enumerate(train.user_ids.tolist()):
-            self.hosted[self.nodes[place % devices]].append(user)
+        users = train.user_ids.tolist()
+        self.hosted: dict[str, list[UserId]] = {f"device-{i + 1}": users[i::devices] for i in range(devices)}
         self.network = Network(self.folder / "network")
         self.invitation = create_federation(self.run, config, train.item_ids.tolist())
         self._enrol(train, test)
@@ -84,17 +82,18 @@ class Trial:
         return write_app(self.folder / "app", CONFIG)
 
     def serve(self, rounds: int, timeout: float = 120.0, evaluate_every: int = 0, tell: Tell | None = None) -> None:
-        """Run the server until this many rounds are done and every erasure request is carried out."""
-        self.network.run(self.app, self.config(rounds, timeout, evaluate_every), tell)
+        """Run the server until this many rounds and all erasure requests are done."""
+        run_id = self.network.submit(self.app, self.config(rounds, timeout, evaluate_every))
+        self.network.follow(run_id, tell)
 
     def forget(self, users: Sequence[UserId], method: Method) -> ErasureRequest:
-        """Queue an erasure request; the server carries it out when it runs."""
+        """Queue an erasure request for the next run of the server."""
         request = ErasureRequest.new(users, method.settings(), 0.0)
         ErasureQueue(self.run).add(request)
         return request
 
     def _enrol(self, train: Interactions, test: Interactions) -> None:
-        if (self.run / "registry.sqlite").exists():  # it has begun: users without a file were forgotten
+        if (self.run / "registry.sqlite").exists():  # already enrolled; users without a file were forgotten
             return
         for name, users in self.hosted.items():
             host = Host(self.state(name))
@@ -104,10 +103,11 @@ class Trial:
 
     def _connect(self) -> None:
         """Start the nodes and register their users who were not forgotten."""
-        ids = {name: self.network.add_node(name, {"state": str(self.state(name))}) for name in self.nodes}
+        ids = {name: self.network.add_node(name, {"state": str(self.state(name))}) for name in self.hosted}
         self.network.wait_online()
-        with closing(Registry(self.run)) as registry:
+        with closing(NodeRegistry(self.run)) as registry:
             for name, node in ids.items():
-                here = [user for user in self.hosted[name] if self.file(user).exists()]
-                gone = registry.leaving(here)
-                registry.register(self.network.public_key(name), node, [user for user in here if user not in gone])
+                enrolled = [user for user in self.hosted[name] if self.file(user).exists()]
+                wiping = registry.leaving(enrolled)
+                users = [user for user in enrolled if user not in wiping]
+                registry.register(self.network.public_key(name), node, users)

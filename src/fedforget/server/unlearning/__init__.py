@@ -1,4 +1,4 @@
-"""Unlearning: methods, how they are carried out, and the receipt of what was done."""
+"""Unlearning: methods, their execution, estimates and receipts."""
 
 from fedforget.models import Recommender
 from fedforget.runtime.components import Registry
@@ -7,13 +7,13 @@ from fedforget.server.unlearning.baselines import Continue, FedRemove, Retrain
 from fedforget.server.unlearning.fru import FRU, default_stride
 from fedforget.server.unlearning.method import Method, PastStep
 
-#: Rounds in which a model with a closed-form update is trained anew by default (docs/decisions/0010).
+#: Rounds in which a model with a closed-form update is retrained by default (docs/decisions/0010).
 STEPS = 20
 METHODS = Registry("method", "fedforget.methods", Method, FRU, Retrain, FedRemove, Continue)
 
 
 def default_method(model: Recommender) -> Method:
-    """The method that ``forget()`` uses for a model unless told otherwise."""
+    """The default method of ``forget()`` for a model."""
     return condensed_retrain(model) if model.closed_form else FRU().for_model(model)
 
 

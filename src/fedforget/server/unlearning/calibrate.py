@@ -1,4 +1,4 @@
-"""Calibration at the server (the paper's): the length of the old aggregate, the direction of the fresh one."""
+"""Calibration at the server (the paper's): an aggregate gets the length of the old one, part by part."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fedforget.models.parameters import Array
 from fedforget.protocol.factors import Factors
 from fedforget.server.aggregation import Step
 
-#: What has a length of its own: each item's row and each other tensor, or the whole item table too (FedEraser's way).
+#: Parts whose lengths are set: each item row, or the item table as a whole (FedEraser); other tensors as a whole.
 GRANULARITIES = ["row", "tensor"]
 
 
 def calibrate(
     old: Step, fresh: Step, layout: Layout, granularity: str = "row", parts: str = "all"
 ) -> tuple[Step, Factors]:
-    """‖old‖ · fresh / ‖fresh‖ for every part, and the factors ‖old‖ / ‖fresh‖; 0 where nothing moved.
+    """‖old‖ · fresh / ‖fresh‖ for every part, and the factors ‖old‖ / ‖fresh‖ (0 if ‖fresh‖ is 0).
 
-    With ``parts="rows"`` that is done to the item table only; the factors of other tensors are 1.
+    With ``parts="rows"`` only the item table is scaled; the factors of other tensors are 1.
     """
     by_row = granularity == "row"
     items = _factors(_lengths(old.items, by_row), _lengths(fresh.items, by_row))
@@ -34,7 +34,7 @@ def calibrate(
 
 
 def _lengths(table: Array, by_row: bool) -> Array:
-    """The length of every row, or of the whole table, in as many numbers as it has."""
+    """The length of every row, or of the whole table."""
     squares = np.einsum("ij,ij->i", table, table, dtype=np.float64)
     lengths: Array = np.sqrt(squares if by_row else squares.sum(keepdims=True)).astype(np.float32)
     return lengths

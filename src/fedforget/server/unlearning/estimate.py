@@ -12,11 +12,11 @@ from fedforget.models import GlobalParameters
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.unlearning.method import Method, Past
 
-#: What a replayed round costs beside training, as a multiple of what a trained one did (measured: 1.8 to 2).
-BESIDE = 1.9
-#: The same where several rounds are replayed in one step (measured: 0.5 to 0.9).
-BESIDE_IN_STEPS = 0.8
-#: What training costs before its first epoch, in epochs (measured: 0.15 for NCF, 0.3 for LightGCN).
+#: Cost of a replayed round beside training, as a multiple of that of a trained round (measured: 1.8 to 2).
+OVERHEAD = 1.9
+#: The same if several rounds are replayed in one step (measured: 0.5 to 0.9).
+OVERHEAD_IN_STEPS = 0.8
+#: Cost of training before its first epoch, in epochs (measured: 0.15 for NCF, 0.3 for LightGCN).
 SETUP = 0.3
 #: With fewer steps a condensed replay was up to 12% less accurate than Retrain (docs/decisions/0010).
 FEW_STEPS = 10
@@ -26,9 +26,9 @@ FEW_STEPS = 10
 class Estimate:
     """Rounds to replay, devices needed, and the approximate cost.
 
-    ``rounds`` counts past rounds and added ones, ``communication_rounds`` how often devices are asked. ``devices``
-    counts different users, ``messages`` every message to one, ``requests`` the updates asked for. ``start`` is the
-    round whose snapshot the replay starts from.
+    ``rounds`` counts past and added rounds, ``communication_rounds`` how often devices are asked. ``devices`` counts
+    users, ``messages`` the messages to them, ``requests`` the updates asked for. The replay starts from the snapshot of
+    round ``start``.
     """
 
     method: dict[str, Any]
@@ -45,7 +45,6 @@ class Estimate:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -66,7 +65,7 @@ class Estimate:
         )
 
     def _advice(self) -> str:
-        """A warning where few steps cost accuracy."""
+        """A warning if few steps reduce the accuracy."""
         stride = self.method.get("stride") or 1
         few = 1 < self.communication_rounds < FEW_STEPS and self.start < self.rounds
         if self.method["name"] != "fru" or stride < 4 or not few:
@@ -90,31 +89,31 @@ def estimate(
 ) -> Estimate:
     """Estimate an erasure that replays ``past``, from round ``start`` on.
 
-    An update is assumed to cost what it cost so far: its training, for the number of epochs of the replay, and
-    ``BESIDE`` times the rest, since a replay also reads logs, and the history's seconds do not include the commit.
+    The cost of an update is estimated from past rounds: training for the number of epochs of the replay, and
+    ``OVERHEAD`` times the rest, since a replay also reads logs, and the history's seconds do not include the commit.
     On a network (``waiting``) each communication round is assumed to wait as long as past rounds did.
     """
     last = history.last_round
-    known = [record for record in (history.record(round_) for round_ in range(1, last + 1)) if record.participants]
-    updates = max(sum(len(r.participants) for r in known), 1)
-    beside = statistics.median([(r.seconds - r.training) / len(r.participants) for r in known] or [0.0])
-    wait = statistics.median(_waits(history, known) or [0.0])
-    trained = [r for r in known if r.epochs]
+    records = [record for record in map(history.record, range(1, last + 1)) if record.participants]
+    updates = max(sum(len(r.participants) for r in records), 1)
+    overhead = statistics.median([(r.seconds - r.training) / len(r.participants) for r in records] or [0.0])
+    wait = statistics.median(_waits(history, records) or [0.0])
+    trained = [r for r in records if r.epochs]
     per_epoch = statistics.median([r.training / len(r.participants) / r.epochs for r in trained] or [0.0])
-    sent = sum(r.sent for r in known) / updates
+    sent = sum(r.sent for r in records) / updates
     share = method.training_share(epochs)
     steps = [step for step in method.schedule(past) if step.asked]
     replayed = sum(len(users) for step in steps for users in step.asked.values())
     messages = sum(len(step.devices) for step in steps)
-    devices = set().union(*(step.devices for step in steps)) if steps else set()
+    devices = {user for step in steps for user in step.devices}
     extra = method.more_rounds(last) if first is not None else 0
     in_extra = round(extra * updates / max(last, 1))
     if extra:
         devices |= set(past.draw(last + 1, 1.0))
     in_full = sum(len(users) for step in steps if step.in_full for users in step.asked.values())
     short = in_full + (replayed - in_full) * (share + SETUP / epochs if 0 < share < 1 else share)
-    factor = BESIDE_IN_STEPS if len(past.remaining) >= 2 * len(steps) else BESIDE
-    fixed = (len(steps) + extra) * wait if waiting else (replayed * factor + in_extra) * beside
+    factor = OVERHEAD_IN_STEPS if len(past.remaining) >= 2 * len(steps) else OVERHEAD
+    fixed = (len(steps) + extra) * wait if waiting else (replayed * factor + in_extra) * overhead
     return Estimate(
         method.settings(),
         chosen,
@@ -131,11 +130,11 @@ def estimate(
     )
 
 
-def _waits(history: History, known: Sequence[RoundRecord]) -> list[float]:
-    """How long each communication round took beside training; the rounds of a replay step count as one."""
+def _waits(history: History, records: Sequence[RoundRecord]) -> list[float]:
+    """The duration of each communication round without training; the rounds of a replay step count as one."""
     waits: dict[int, float] = {}
     ends = history.steps_after(0)
-    for record in known:
+    for record in records:
         end = ends[bisect_left(ends, record.round)]
         waits[end] = waits.get(end, 0.0) + record.seconds - record.training
     return list(waits.values())

@@ -22,14 +22,14 @@ from fedforget.server.unlearning.baselines import check_stride
 from fedforget.server.unlearning.calibrate import GRANULARITIES, calibrate
 from fedforget.server.unlearning.method import Method, Past, PastStep, Result, Step, strides
 
-#: How many past rounds a step has by default, and how far it may go (docs/decisions/0010).
+#: Default number of past rounds in a step, and default limit of its length (docs/decisions/0010).
 STRIDE, LIMIT = 10, 0.7
-#: How many where devices train tensors that all users share, such as a perceptron: then there is no limit.
+#: Default stride if devices train tensors that all users share, such as a perceptron; there is no limit then.
 SHARED_STRIDE = 2
-#: Who gives a new update its old length: the server, for the aggregate of the cohort (the paper), or each device.
+#: Where lengths are set: at the server, for the aggregate of the cohort (the paper), or on each device.
 CALIBRATIONS = ["server", "device"]
-#: What happens to a device's private update, whose length is not logged: it is applied as it is (the paper), or scaled
-#: by as much as the replay is shorter than the training was.
+#: A device's private update, whose length is not logged, is applied as trained (the paper), or scaled by the ratio of
+#: full to replayed epochs.
 PRIVATE_UPDATES = ["fresh", "scaled"]
 
 
@@ -67,7 +67,7 @@ class FRU(Method):
         if not 0 < self.replay_fraction <= 1:
             raise ConfigError(
                 f"replay_fraction is {self.replay_fraction}.",
-                "λ is a fraction of the local epochs: above 0, at most 1.",
+                "Give a fraction of the local epochs: above 0, at most 1.",
             )
         for kind, value, known in (
             ("calibration", self.calibration, CALIBRATIONS),
@@ -96,19 +96,17 @@ class FRU(Method):
             )
 
     def for_model(self, model: Recommender) -> FRU:
-        """With the default stride: short, and without a limit, where devices train tensors that all users share."""
         stride = 1 if self.calibration == "server" else default_stride(model)
         method = self if self.stride is not None else replace(self, stride=stride)
         return replace(method, limit=0.0) if self.limit is None and model.update_layout.size else method
 
     def for_server(self, server: ServerConfig) -> FRU:
-        """With the default limit: none where updates are averaged, since such rounds do not go too far together."""
         if self.limit is not None:
             return self
-        return replace(self, limit=0.0 if server.averages else LIMIT)
+        return replace(self, limit=0.0 if server.aggregation.averages else LIMIT)
 
     def schedule(self, past: Past) -> list[Step]:
-        """The rounds up to the first of a forgotten user one by one, if trained in full; then steps of ``stride``."""
+        """The rounds up to the first of a forgotten user one by one, if they were trained in full; then strides."""
         head = range(min(past.remaining, default=1), past.first + 1)
         if not set(head).issubset(past.whole):
             return strides(past, self.stride or 1)
@@ -116,7 +114,6 @@ class FRU(Method):
         return [replace(step, in_full=True) for step in before] + strides(past, self.stride or 1, after=past.first)
 
     def step(self, past: PastStep) -> Result:
-        """Replay rounds short and calibrated; those up to the first of a forgotten user in full."""
         if self.calibration == "server":
             ((round_, users),) = past.asked.items()
             if round_ >= past.of.first:
@@ -127,17 +124,18 @@ class FRU(Method):
         return (self._limited(past, state, self.limit) if self.limit and len(past.asked) > 1 else state), taken
 
     def _limited(self, past: PastStep, state: ServerState, limit: float) -> ServerState:
-        """Shorten a step that moved the item table further than the limit: its rounds start from one point and add up.
+        """Shorten a step that moved the item table further than the limit: all its rounds start from the same point.
 
-        Where an earlier erasure has replayed these rounds, their length is limited already.
+        If an earlier erasure has replayed these rounds, their length is limited already.
         """
         first, last = past.step.first, past.step.last
-        again = not past.of.whole >= set(range(first, last + 1))
+        replayed_before = not past.of.whole >= set(range(first, last + 1))
         step = state.public.items - past.public.items
-        length, most = float(np.linalg.norm(step)), (1.0 if again else limit) * past.of.moved(first, last)
-        if length <= most:
+        length = float(np.linalg.norm(step))
+        longest = (1.0 if replayed_before else limit) * past.of.moved(first, last)
+        if length <= longest:
             return state
-        items = past.public.items + np.float32(most / length) * step
+        items = past.public.items + np.float32(longest / length) * step
         return replace(state, public=replace(state.public, items=items))
 
     def _calibrated_here(self, past: PastStep, round_: int, users: Sequence[UserId]) -> Result:
@@ -164,19 +162,15 @@ class FRU(Method):
         return past.aggregator.apply(past.state, step, round_), taken
 
     def shortens_training(self) -> bool:
-        """It trains ⌈λL⌉ of L epochs."""
         return True
 
     def training_share(self, epochs: int) -> float:
-        """⌈λL⌉ of L epochs."""
         return self._epochs(epochs) / epochs
 
     def updates_sent(self) -> int:
-        """The fresh one and, for the server's calibration, the stored one."""
         return 2 if self.calibration == "server" else 1
 
     def needs_whole_updates(self) -> bool:
-        """The server's calibration needs them."""
         return self.calibration == "server"
 
     def _task(self, epochs: int) -> Replay:
@@ -189,7 +183,7 @@ class FRU(Method):
 
 
 def default_stride(model: Recommender) -> int:
-    """How many past rounds a step has by default."""
+    """The default number of past rounds in a step."""
     return SHARED_STRIDE if model.update_layout.size else STRIDE
 
 

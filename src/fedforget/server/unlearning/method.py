@@ -17,7 +17,7 @@ from fedforget.server.rounds import Aggregator
 from fedforget.server.server_config import ServerConfig
 from fedforget.server.state import ServerState
 
-#: What a method returns for a step: the server's state after it, and the accepted result of each past round.
+#: The result of a step: the server's state after it, and the accepted result of each past round.
 Result = tuple[ServerState, Mapping[int, CohortResult]]
 
 
@@ -25,9 +25,9 @@ Result = tuple[ServerState, Mapping[int, CohortResult]]
 class Past:
     """The past rounds to replay: for each, the remaining users who took part.
 
-    ``first`` is the first round that a forgotten user took part in. ``whole`` are the rounds that were trained in full,
-    one by one; an earlier erasure may have replayed others. ``draw`` draws a cohort for a round, of a fraction of the
-    remaining users. ``moved`` is the distance that the item table moved between two rounds (inclusive).
+    ``first`` is the first round that a forgotten user took part in. ``whole`` are the rounds that were trained one by
+    one in full, not replayed by an earlier erasure. ``draw`` draws a fraction of the remaining users as the cohort of a
+    round. ``moved`` is the distance that the item table moved from one round to another (both inclusive).
     """
 
     remaining: Asked
@@ -38,7 +38,6 @@ class Past:
 
     @property
     def last(self) -> int:
-        """The last round."""
         return max(self.remaining, default=0)
 
 
@@ -46,8 +45,8 @@ class Past:
 class Step:
     """The past rounds ``first`` to ``last``, replayed in one communication round.
 
-    ``asked`` has the users of each. A device gets one message, whatever the number of its rounds. ``in_full``: the
-    rounds are trained as they were, since no forgotten user had taken part before.
+    ``asked`` has the users of each round; a device gets one message for all its rounds. With ``in_full`` the rounds are
+    trained in full, since no forgotten user had taken part before.
     """
 
     first: int
@@ -91,18 +90,17 @@ class PastStep:
         return self.run(Train(self.epochs))
 
     def recall(self) -> Result:
-        """Take the logged updates of its rounds."""
+        """Apply the logged updates of its rounds."""
         task = Recall(self.public.items.shape[0])
-        return self.take(
-            {round_: self.clients.run(task, {round_: users})[round_] for round_, users in self.asked.items()}
-        )
+        results = {round_: self.clients.run(task, {round_: users})[round_] for round_, users in self.asked.items()}
+        return self.take(results)
 
     def run(self, task: Task) -> Result:
-        """Let devices carry out a task for its rounds, and take the results."""
+        """Run a task on the devices for its rounds, and apply the results."""
         return self.take(self.clients.run(task, self.asked, self.public))
 
     def take(self, results: Mapping[int, CohortResult]) -> Result:
-        """Combine the updates of each past round, and apply one round after the other."""
+        """Combine the updates of each past round, and apply them one after the other."""
         state, taken = self.state, {}
         for round_, users in self.asked.items():
             step, taken[round_] = self.aggregator.combine(results[round_], self.public, users)
@@ -119,15 +117,15 @@ class Method(Component):
         """Replay the past rounds of one step."""
 
     def schedule(self, past: Past) -> list[Step]:
-        """How past rounds are grouped into steps; by default each round is one."""
+        """Group past rounds into steps; by default each round is one."""
         return strides(past, 1)
 
     def for_model(self, model: Recommender) -> Self:
-        """This method with every setting filled in that depends on the model."""
+        """This method with the defaults that depend on the model."""
         return self
 
     def for_server(self, server: ServerConfig) -> Self:
-        """This method with every setting filled in that depends on the server's configuration."""
+        """This method with the defaults that depend on the server's configuration."""
         return self
 
     def begin(self, first: int, last: int) -> int:
@@ -135,11 +133,11 @@ class Method(Component):
         return first
 
     def more_rounds(self, last: int) -> int:
-        """Ordinary rounds of training to add at the end."""
+        """The number of ordinary rounds to train at the end."""
         return 0
 
     def training_share(self, epochs: int) -> float:
-        """The training in a replayed round as a fraction of a full round's; for estimates."""
+        """Training in a replayed round as a fraction of that in a full round; for estimates."""
         return 1.0
 
     def updates_sent(self) -> int:
@@ -151,12 +149,12 @@ class Method(Component):
         return False
 
     def shortens_training(self) -> bool:
-        """Whether it trains fewer local epochs, which a closed-form model does not have."""
+        """Whether it trains fewer local epochs; a closed-form model has none."""
         return False
 
 
 def strides(past: Past, stride: int, after: int = 0) -> list[Step]:
-    """Steps of ``stride`` rounds each, from the rounds after ``after``; the last may be shorter."""
+    """Group the rounds after ``after`` into steps of ``stride`` rounds; the last may be shorter."""
     rounds = sorted(round_ for round_ in past.remaining if round_ > after)
     groups = [rounds[place : place + stride] for place in range(0, len(rounds), stride)]
     return [

@@ -1,4 +1,4 @@
-"""Receipt: what an erasure did, to be shown to whoever asks, without saying who left."""
+"""Receipt: the record of an erasure, which names users only by salted hashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Receipt:
     ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
     updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
     forgotten users whose device has confirmed the wipe; None in a simulation. ``users`` are salted hashes. The ``salt``
-    is returned once, by ``forget``, and not stored: with it, ids could be guessed from the hashes.
+    is returned once, by ``forget``, and not stored, since ids could be guessed with it.
     """
 
     request: str
@@ -45,29 +45,27 @@ class Receipt:
 
     @property
     def coverage(self) -> float:
-        """The share of the updates asked for that came; 1 if none was."""
+        """The fraction of the updates asked for that were received; 1 if none was asked for."""
         return self.answered / self.asked if self.asked else 1.0
 
     def names(self, user: UserId, salt: str | None = None) -> bool:
-        """Whether a user is among those forgotten; the salt is needed unless the receipt still has it."""
+        """Whether a user is among the forgotten users; needs the salt unless the receipt has it."""
         salt = salt or self.salt
         if salt is None:
             raise ValueError("the salt is needed to recognise a user")
         return pseudonym(user, salt) in self.users
 
     def to_dict(self) -> dict[str, Any]:
-        """As stored: everything but the salt."""
+        """The receipt as stored: everything but the salt."""
         values = asdict(self)
         values.pop("salt")
         return {**values, "coverage": self.coverage}
 
     def to_json(self) -> str:
-        """As stored, in JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
-        """Read back a stored receipt."""
         values = json.loads(text)
         values.pop("coverage", None)
         return cls(**values)

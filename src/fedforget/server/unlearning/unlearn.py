@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedforget.errors import ConfigError, QuorumError
 from fedforget.models import GlobalParameters
 from fedforget.protocol.updates import CohortResult
 from fedforget.server.clients import Clients
-from fedforget.server.history import History, RoundRecord
+from fedforget.server.history import History, OnRound, RoundRecord
 from fedforget.server.rounds import Aggregator, record_of
 from fedforget.server.unlearning.method import Method, Past, PastStep, Step
 
 
 @dataclass
 class Tally:
-    """Counts of an erasure: updates ``asked`` for and ``answered``, one for each past round of a device; messages, one
-    for all rounds of a device in a step; bytes; and missing updates by reason.
+    """Counts of an erasure.
+
+    ``asked`` and ``answered`` count updates: one for each past round of a device. ``messages`` has one for all rounds
+    of a device in a step. ``missing`` counts missing updates by reason.
     """
 
     communication_rounds: int = 0
@@ -54,7 +56,7 @@ class Quorum:
             raise ConfigError(f"require is {self.share}.", "Give the fraction of updates that must arrive: 0 to 1.")
 
     def check(self, tally: Tally, expected: int) -> None:
-        """Abort as soon as the fraction cannot be reached any more."""
+        """Raise ``QuorumError`` as soon as the fraction cannot be reached."""
         missing = tally.asked - tally.answered
         if missing > (1 - self.share) * max(expected, tally.asked) + 1e-9:
             raise QuorumError(
@@ -71,7 +73,7 @@ def replay(
     aggregator: Aggregator,
     epochs: int,
     quorum: Quorum,
-    on_round: Callable[[RoundRecord], None],
+    on_round: OnRound,
 ) -> Tally:
     """Replay past rounds without the forgotten users, and commit each step to ``new``.
 

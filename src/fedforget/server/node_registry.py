@@ -1,11 +1,11 @@
-"""Registry: which node speaks for which user, and which nodes have still to wipe what they keep of someone who left.
+"""NodeRegistry: the nodes of a federation on a network, their users, and open wipe orders.
 
 ``registry.sqlite`` in the run's folder holds
 
     node(key TEXT PRIMARY KEY, id TEXT UNIQUE)                     a node's public key, and its number on the network
-    user(user PRIMARY KEY, key TEXT)                               whose key speaks for a user
+    user(user PRIMARY KEY, key TEXT)                               the key of the node that a user is on
     wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
-        orders to wipe: the user is named by a hash whose salt is nowhere else; once confirmed, only that stays
+        wipe orders: the salt of the pseudonym is stored only here, and removed when the order is confirmed
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
 """
 
@@ -36,7 +36,7 @@ NODES = "SELECT user, id FROM user JOIN node USING (key)"
 
 @dataclass(frozen=True)
 class WipeOrder:
-    """One user that a node has to wipe, under a name that only a device with that user can recognise."""
+    """A forgotten user whose data a node must wipe, named by a pseudonym."""
 
     pseudonym: str
     salt: str
@@ -44,36 +44,35 @@ class WipeOrder:
     request: str
 
 
-class Registry:
-    """The nodes and users of one federation, in a file, or in memory when there is no folder."""
+class NodeRegistry:
+    """The nodes and users of one federation, in a file or, without a folder, in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self._db = open_database(None if folder is None else folder / "registry.sqlite", SCHEMA)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._db.close()
 
     def register(self, key: str, node: int, users: Iterable[UserId]) -> None:
-        """Let a node, known by its public key, speak for some users who have no other."""
+        """Register users on a node, which is identified by its public key."""
         key = bare_key(key)
         users = list(users)
         if len({type(user) for user in (*users, *self.users()[:1])}) > 1:
             raise ConfigError(
-                f"Ids of two kinds: {', '.join(repr(user) for user in users[:5])}.",
-                "In one federation all users have whole numbers, or all have names.",
+                f"Ids of two types: {', '.join(repr(user) for user in users[:5])}.",
+                "In one federation all user ids are whole numbers, or all are strings.",
             )
-        if gone := self.leaving(users):
+        if not_wiped := self.leaving(users):
             raise ConfigError(
-                f"User {gone[0]!r} was forgotten, and its device has not confirmed yet that it keeps nothing.",
-                "Let it, or delete its file there, before the user joins anew.",
+                f"User {not_wiped[0]!r} was forgotten, and its device has not confirmed the wipe yet.",
+                "Wait until it has, or delete the user's file on the device, before the user joins again.",
             )
         for user in users:
             found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
             if found is not None and found[0] != key:
                 raise ConfigError(
-                    f"User {user!r} is registered with another key, {_shown(found[0])}.",
-                    "One key speaks for a user: release the user first, or use that key.",
+                    f"User {user!r} is registered with another key, {_shortened(found[0])}.",
+                    "A user has one key: release the user first, or use that key.",
                 )
         with self._db:
             self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
@@ -81,33 +80,31 @@ class Registry:
             self._db.executemany("INSERT OR IGNORE INTO user VALUES (?, ?)", [(user, key) for user in users])
 
     def leaving(self, users: Iterable[UserId]) -> list[UserId]:
-        """Those of these users who were forgotten while their device has still to wipe what it keeps."""
+        """Those of these users who were forgotten and whose device has not confirmed the wipe."""
         orders = self._db.execute("SELECT pseudonym, salt FROM wipe WHERE NOT confirmed").fetchall()
         return [user for user in users if any(pseudonym(user, salt) == name for name, salt in orders)]
 
     def release(self, users: Iterable[UserId]) -> None:
-        """Let nobody speak for these users until they are registered again, say with a new device."""
+        """Remove users from their nodes, so that they can be registered on others."""
         with self._db:
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
 
     def users(self) -> list[UserId]:
-        """Everyone who has a node."""
         return [row[0] for row in self._db.execute("SELECT user FROM user")]
 
     def by_node(self) -> dict[int, list[UserId]]:
-        """The users of every node."""
-        found: dict[int, list[UserId]] = {}
+        users: dict[int, list[UserId]] = {}
         for user, node in self._db.execute(f"{NODES} ORDER BY user"):
-            found.setdefault(int(node), []).append(user)
-        return found
+            users.setdefault(int(node), []).append(user)
+        return users
 
     def nodes_of(self, users: Sequence[UserId]) -> Mapping[UserId, int]:
-        """The node that speaks for each of these users, as far as there is one."""
-        found = ((user, self._db.execute(f"{NODES} WHERE user = ?", (user,)).fetchone()) for user in users)
-        return {user: int(row[1]) for user, row in found if row is not None}
+        """The node of each of these users; users without one are left out."""
+        rows = [self._db.execute(f"{NODES} WHERE user = ?", (user,)).fetchone() for user in users]
+        return {row[0]: int(row[1]) for row in rows if row is not None}
 
     def next_number(self) -> int:
-        """A number for an order, above all before it, also after a backup was put back or the clock was."""
+        """A number for an order, higher than all before, even if a backup was restored or the clock was set back."""
         with self._db:
             row = self._db.execute("SELECT value FROM counter WHERE name = 'order'").fetchone()
             number = max(time.time_ns(), int(row[0]) + 1 if row else 0)
@@ -115,7 +112,7 @@ class Registry:
         return number
 
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
-        """Forget these users, but for the orders to their nodes to wipe what they keep of them."""
+        """Remove forgotten users, and add wipe orders for their nodes."""
         with self._db:
             for user in users:
                 found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
@@ -127,12 +124,12 @@ class Registry:
         scrub(self._db)
 
     def wipe_orders(self) -> list[WipeOrder]:
-        """The orders that no node has confirmed."""
+        """The wipe orders that were not confirmed."""
         rows = self._db.execute("SELECT pseudonym, salt, id, request FROM wipe JOIN node USING (key)")
         return [WipeOrder(name, salt, int(node), request) for name, salt, node, request in rows.fetchall()]
 
     def confirm(self, orders: Iterable[WipeOrder]) -> None:
-        """These were carried out; a node without users and without orders is forgotten too."""
+        """Mark orders as carried out, and remove nodes that have no users and no orders."""
         done = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = 1 WHERE pseudonym = ?"
         with self._db:
             self._db.executemany(done, [(order.pseudonym,) for order in orders])
@@ -140,17 +137,17 @@ class Registry:
         scrub(self._db)
 
     def wiped(self) -> dict[str, int]:
-        """How many orders of each request were confirmed."""
+        """The number of confirmed orders of each request."""
         return dict(self._db.execute("SELECT request, SUM(confirmed) FROM wipe GROUP BY request").fetchall())
 
 
 def bare_key(key: str) -> str:
-    """A public key in OpenSSH's form without its comment."""
+    """A public key in OpenSSH format, without its comment."""
     parts = key.split()
     if len(parts) < 2 or not parts[0].startswith(("ecdsa-", "ssh-")):
-        raise ConfigError(f"{_shown(key)} is not a public key.", "Give the content of the node's .pub file.")
+        raise ConfigError(f"{_shortened(key)} is not a public key.", "Give the content of the node's .pub file.")
     return " ".join(parts[:2])
 
 
-def _shown(key: str) -> str:
+def _shortened(key: str) -> str:
     return repr(key if len(key) <= 40 else f"{key[:20]}…{key[-16:]}")

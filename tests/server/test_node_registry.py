@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.server.registry import Registry, WipeOrder, bare_key
+from fedforget.server.node_registry import NodeRegistry, WipeOrder, bare_key
 
 PHONE = "ecdsa-sha2-nistp384 AAAAphone"
 TABLET = "ecdsa-sha2-nistp384 AAAAtablet"
@@ -23,7 +23,7 @@ NAMES = [f"somebody-called-{number:04d}" for number in range(400)]
 
 @pytest.fixture
 def registry():
-    with closing(Registry(None)) as registry:
+    with closing(NodeRegistry(None)) as registry:
         yield registry
 
 
@@ -71,17 +71,17 @@ def test_more_users_may_come_to_a_node_and_the_same_ones_again(registry):
     )
 )
 def test_every_id_comes_back_as_what_it_was(users):
-    with closing(Registry(None)) as registry:
+    with closing(NodeRegistry(None)) as registry:
         registry.register(PHONE, 101, users)
         assert set(registry.users()) == set(users)
         assert registry.nodes_of(users) == dict.fromkeys(users, 101)
 
 
 def test_a_federation_has_users_of_one_kind(registry):
-    with pytest.raises(ConfigError, match="Ids of two kinds: 5, 'ann'"):
+    with pytest.raises(ConfigError, match="Ids of two types: 5, 'ann'"):
         registry.register(PHONE, 101, [5, "ann"])
     registry.register(PHONE, 101, [5])
-    with pytest.raises(ConfigError, match="Ids of two kinds: '5'"):
+    with pytest.raises(ConfigError, match="Ids of two types: '5'"):
         registry.register(TABLET, 102, ["5"])
     assert registry.nodes_of([5, "5"]) == {5: 101}
 
@@ -170,21 +170,21 @@ def test_order_numbers_grow_while_the_clock_stands_or_goes_back(registry, monkey
 
 def test_order_numbers_grow_after_reopening_under_a_clock_that_went_back(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: 1000)
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         registry.next_number()
     monkeypatch.setattr(time, "time_ns", lambda: 7)
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         assert registry.next_number() == 1001
 
 
 def test_order_numbers_grow_after_an_old_copy_was_put_back(tmp_path):
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         registry.next_number()
     copy = (tmp_path / "registry.sqlite").read_bytes()
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         last = max(registry.next_number() for _ in range(20))
     (tmp_path / "registry.sqlite").write_bytes(copy)
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         assert registry.next_number() > last
 
 
@@ -211,7 +211,7 @@ def test_every_order_has_a_salt_of_its_own(registry):
 @pytest.mark.parametrize("count", [1, 150, 399])
 def test_no_file_holds_the_id_of_someone_who_left_while_it_is_open_or_after(tmp_path, count):
     forgotten, remaining = NAMES[:count], NAMES[count:]
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         for start in range(0, len(NAMES), 40):
             registry.register(f"{PHONE}{start}", start, NAMES[start : start + 40])
         assert in_files(tmp_path, forgotten[0])
@@ -242,7 +242,7 @@ def test_a_confirmed_order_is_gone_and_the_others_wait(registry):
 
 
 def test_a_node_is_forgotten_with_its_last_order_if_it_has_no_users(tmp_path):
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann"])
         registry.register(TABLET, 102, ["bob", "cid"])
         registry.remove_users(["ann", "bob"], "r")
@@ -255,7 +255,7 @@ def test_a_node_is_forgotten_with_its_last_order_if_it_has_no_users(tmp_path):
 
 
 def test_of_a_confirmed_order_only_the_number_of_its_request_stays(tmp_path):
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann", "bob", "cid"])
         registry.remove_users(["ann", "bob"], "request-1")
         registry.remove_users(["cid"], "request-2")
@@ -275,7 +275,7 @@ def test_a_user_may_join_anew_only_once_its_device_has_wiped_what_it_had(registr
     registry.remove_users(["ann"], "r")
     assert registry.leaving(["bob", "ann", "eve"]) == ["ann"]
     for key in (PHONE, TABLET):
-        with pytest.raises(ConfigError, match=r"User 'ann' was forgotten(.|\n)*before the user joins anew"):
+        with pytest.raises(ConfigError, match=r"User 'ann' was forgotten(.|\n)*before the user joins again"):
             registry.register(key, 102, ["cid", "ann"])
     assert registry.by_node() == {101: ["bob"]}
     registry.confirm(registry.wipe_orders())
@@ -292,12 +292,12 @@ def test_a_node_with_an_order_that_waits_is_not_forgotten(registry):
 
 
 def test_all_of_it_survives_reopening(tmp_path):
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         registry.register(PHONE, 101, ["ann", "bob"])
         registry.register(TABLET, 102, ["7", "8"])
         registry.remove_users(["bob", "8"], "r")
         before = registry.by_node(), sorted(registry.wipe_orders(), key=str), registry.next_number()
-    with closing(Registry(tmp_path)) as registry:
+    with closing(NodeRegistry(tmp_path)) as registry:
         assert (registry.by_node(), sorted(registry.wipe_orders(), key=str)) == before[:2]
         assert registry.by_node() == {101: ["ann"], 102: ["7"]}
         assert registry.next_number() > before[2]
