@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import fedforget as ff
+from fedforget.device.devices import Devices
 from fedforget.experiments import measures
 from fedforget.experiments.measures import Outcome
 from fedforget.experiments.recovery import Recovery, RecoverySettings
 from fedforget.experiments.variants import VARIANTS, select_variants
+from fedforget.protocol.tasks import Task
 
 TRAINING = ff.LocalTraining(epochs=4)
 
@@ -159,3 +161,17 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     recovery = small(tmp_path, "retrain")
     with pytest.raises(ff.ConfigError, match="repeats is 0"):
         recovery.recover("retrain", repeats=0)
+
+
+def test_the_warm_up_replays_as_every_variant_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = set()
+    run = Devices.run
+
+    def watched(self: Devices, task: Task, *given: object) -> object:
+        tasks.add((task.name, getattr(task, "items", None), getattr(task, "parts", None)))
+        return run(self, task, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Devices, "run", watched)
+    small(tmp_path).warm_up()
+    replays = {("replay", "fresh", "rows"), ("replay", "logged", "rows"), ("replay", "fresh", "none")}
+    assert tasks == {("train", None, None), ("recall", None, None), *replays}

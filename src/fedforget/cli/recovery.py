@@ -12,7 +12,7 @@ from fedforget.cli import show
 from fedforget.experiments.plots import in_bytes
 from fedforget.experiments.variants import VARIANTS
 
-COLUMNS = ("", "sampled", "full", "rounds", "seconds", "log per device")
+COLUMNS = ("", "sampled", "full", "rounds", "seconds", "device log")
 CAPTION = (
     "HR@10/NDCG@10 in percent over the remaining users. sampled: each test item is ranked among 99 others; full: among "
     "all items. Rounds: communication rounds. Seconds: time of unlearning, and speed-up over Retrain. Log: size of the "

@@ -101,8 +101,8 @@ class Recovery:
 
     def warm_up(self) -> None:
         """Run every variant once on a small data set, so that no timing includes compilation."""
-        train, test = synthetic(users=20, items=30, mean_items=8, seed=0).split(test=0.2, seed=0)
-        settings = RecoverySettings(rounds=3, training=LocalTraining(epochs=2), preset=self.config.preset)
+        train, test = synthetic(users=60, items=30, mean_items=8, seed=0).split(test=0.2, seed=0)
+        settings = RecoverySettings(rounds=4, training=LocalTraining(epochs=2), preset=self.config.preset)
         with TemporaryDirectory() as folder:
             small = Recovery(train, test, self.before.model, folder, settings, variants=self.variants)
             small.fit()
