@@ -10,7 +10,6 @@ from fedforget.protocol.order import ORIGIN, Lineage
 from fedforget.protocol.tasks import Replay
 from tests.device.made_hosts import (
     FORK,
-    N_ITEMS,
     PLAIN,
     USERS,
     WAITS,
@@ -92,7 +91,7 @@ def test_a_recall_is_what_devices_in_memory_do(host):
     for round_ in range(1, 5):
         train_in_memory(devices, round_, public_of(round_))
     new = branched(devices, 2)
-    assert bits(recall(host, replayed(5, 3, 2))) == bits(new.recall(3, list(USERS), N_ITEMS))
+    assert bits(recall(host, replayed(5, 3, 2))) == bits(new.recall(3, list(USERS)))
     assert entries(host, "ann", "a")[3] == logged(new, "ann")[3]
     assert private(host, "ann", "a") == new.private("ann").tobytes()
 

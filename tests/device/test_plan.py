@@ -50,7 +50,7 @@ class Cohort:
             sampler,
             negatives=negatives,
             pairwise=pairwise,
-            n_items=self.items.shape[0],
+            n_items=np.full(len(self.own), self.items.shape[0]),
             rounds=rounds,
             bit_ptr=plan.bit_ptr,
             draw_bits=plan.draw_bits,

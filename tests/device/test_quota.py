@@ -136,7 +136,7 @@ class TestReplay:
         said = {}
         for when_full in POLICIES:
             plain = self.trained(data, Log())
-            size = max(size for _, _, sizes in plain._run.current.logs.store.heads() for size in sizes.tolist())
+            size = max(size for _, _, sizes in plain._run.current.devices.log.store.heads() for size in sizes.tolist())
             fed = self.trained(data, Log(quota=2 * size, when_full=when_full))
             said[when_full] = [self.reasons(fed, round_) for round_ in (1, 4)]
         assert said == {
@@ -153,7 +153,7 @@ class TestReplay:
     def reasons(self, fed: ff.Federation, round_: int) -> Counter[str]:
         """Why devices cannot go through a round again."""
         users = fed.train.user_ids.tolist()
-        previous = fed._run.current.logs
+        previous = fed._run.current.devices.log
         devices = fed.devices.branch(previous.branch(None, 0, np.empty(0, np.uint64)), 0, [])
         public = fed.history.snapshot(round_ - 1)
         answers = devices.replay({round_: users}, public, Replay(1, "logged"))[round_]
@@ -177,7 +177,7 @@ class TestReplay:
 
     def test_private_parameters_come_from_the_last_entry_that_had_room(self):
         fed = self.trained(ff.synthetic(users=12, items=40, mean_items=8, seed=1), Log(quota=60, when_full="stop"))
-        log, keys = fed._run.current.logs, fed.train.user_keys
+        log, keys = fed._run.current.devices.log, fed.train.user_keys
         initial = fed.model.init_private(keys, fed.config.seed)
         with pytest.warns(RunWarning, match="no room"):
             found = log.private(3, keys, initial)

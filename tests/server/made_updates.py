@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedforget.models import MF, GlobalParameters, Layout
 from fedforget.protocol.training import LocalTraining
 from fedforget.protocol.updates import Updates
+from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator
 from fedforget.server.run_config import RunConfig
 from fedforget.server.server_config import ServerConfig
@@ -31,7 +32,7 @@ class Made(MF):
 
 
 def aggregator(server: ServerConfig | None = None, users: int = 4) -> Aggregator:
-    return Aggregator(server or ServerConfig(), Made(dim=DIM), users)
+    return Aggregator(server or ServerConfig(), Made(dim=DIM), Roster(range(users)))
 
 
 def config_of(server: ServerConfig, epochs: int, seed: int) -> RunConfig:

@@ -214,7 +214,7 @@ def test_a_folder_of_another_format_is_refused_with_both_numbers(run):
     db.execute("UPDATE meta SET value = '99' WHERE name = 'format'")
     db.commit()
     db.close()
-    with pytest.raises(RunError, match=r"history\.sqlite has format 99; .* reads format 2"):
+    with pytest.raises(RunError, match=r"history\.sqlite has format 99; .* reads format 3"):
         History(run, LAYOUT)
 
 

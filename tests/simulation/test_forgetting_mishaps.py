@@ -78,10 +78,10 @@ def test_purging_someone_who_never_took_part_keeps_what_is_known_exactly(tmp_pat
     """But for the cohort of the last round, of whom only the newest parameters go along."""
     never = DATA.user_ids.tolist()[0]
     fed = trained(tmp_path / "run", joins={never: 1000})
-    before = set(fed._run.current.logs.store.private_state(fed.rounds - 1).keys.tolist())
+    before = set(fed._run.current.devices.log.store.private_state(fed.rounds - 1).keys.tolist())
     newest = {user_key(user) for user in fed.cohort(fed.rounds)}
     fed.forget([never])
-    after = set(fed._run.current.logs.store.private_state(fed.rounds - 1).keys.tolist())
+    after = set(fed._run.current.devices.log.store.private_state(fed.rounds - 1).keys.tolist())
     assert after == before - newest
     assert len(after) > 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 _COLUMN_HELP = "name of the column, or its number from 0 if the file has no header."
 UserColumn = Annotated[str | None, typer.Option(help=f"Users: {_COLUMN_HELP}")]
 ItemColumn = Annotated[str | None, typer.Option(help=f"Items: {_COLUMN_HELP}")]
+TimeColumn = Annotated[str | None, typer.Option(help=f"Times: {_COLUMN_HELP}")]
+RatingColumn = Annotated[str | None, typer.Option(help=f"Ratings, with --min-rating: {_COLUMN_HELP}")]
+MinRating = Annotated[float | None, typer.Option(help="Only rows with at least this rating count.")]
 Separator = Annotated[str | None, typer.Option(help="Column separator; default by the file's suffix.")]
 
 
@@ -62,6 +66,29 @@ def info(
     show.result({"name": name_or_path, **figures}, as_json, table)
 
 
+@app.command("add")
+def add_command(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    data: Annotated[str, typer.Argument(help="A file with the new interactions.")],
+    readmit: Annotated[bool, typer.Option("--readmit", help="Let users who were forgotten join again.")] = False,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    separator: Separator = None,
+    rating_column: RatingColumn = None,
+    min_rating: MinRating = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add interactions to a run, also of new users and with new items. They count from its next round on."""
+    from fedforget.simulation.federation import Federation
+
+    options = file_options(user_column, item_column, separator, None, rating_column, min_rating)
+    more = load(data, **options)
+    with closing(Federation.open(run)) as fed:
+        added = fed.add(more, readmit=readmit)
+    next_step = f"Train with them: fedforget train --out {run} --rounds {fed.rounds + 20}"
+    show.result({"run": str(run), **added.to_dict()}, as_json, str(added), next_step)
+
+
 @app.command("list")
 def list_command(folder: Folder = None, as_json: AsJson = False) -> None:
     """List the named data sets, and whether they are in the data folder."""
@@ -75,12 +102,22 @@ def list_command(folder: Folder = None, as_json: AsJson = False) -> None:
     show.result(listed, as_json, show.table(columns, rows, left=columns, caption=f"Data folder: {path}"))
 
 
-def file_options(user_column: str | None, item_column: str | None, separator: str | None) -> dict[str, Any]:
+def file_options(
+    user_column: str | None,
+    item_column: str | None,
+    separator: str | None,
+    time_column: str | None = None,
+    rating_column: str | None = None,
+    min_rating: float | None = None,
+) -> dict[str, Any]:
     """The options of ``load`` for a file. Columns in digits are numbers, and ``\\t`` is a tab."""
     options: dict[str, Any] = {}
-    for name, column in (("user", user_column), ("item", item_column)):
+    columns = {"user": user_column, "item": item_column, "time": time_column, "rating": rating_column}
+    for name, column in columns.items():
         if column is not None:
             options[name] = int(column) if column.isdecimal() else column
+    if min_rating is not None:
+        options["min_rating"] = min_rating
     if separator is not None:
         options["separator"] = separator.replace("\\t", "\t")
     return options

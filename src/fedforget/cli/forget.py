@@ -11,7 +11,7 @@ import typer
 
 from fedforget.cli import options as opt
 from fedforget.cli import show
-from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.data import AsJson
 from fedforget.cli.requests import on_network, open_service, parse_user, queue, read_ids, split_ids
 from fedforget.cli.runs import Run, Workers, open_run
 from fedforget.device.compute import Compute
@@ -61,7 +61,6 @@ def forget(
     wait: Annotated[
         float, typer.Option(help="On a network: seconds to wait until the server has carried it out.")
     ] = 0.0,
-    folder: Folder = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +72,7 @@ def forget(
     who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
     how = {"--method": method, "--set": assignments or None}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
-    with closing(open_service(run) if on_network(run) else open_run(run, folder, Compute(workers=workers))[0]) as fed:
+    with closing(open_service(run) if on_network(run) else open_run(run, Compute(workers=workers))) as fed:
         if abandon:
             _abandon(fed, run, as_json)
             return

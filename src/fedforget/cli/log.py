@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from fedforget.cli import show
-from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.data import AsJson
 from fedforget.cli.runs import Run, open_run
-from fedforget.device.compute import Compute
 from fedforget.device.log.stats import PAPER_ALPHA, PLACES, LogStats, PaperLog, log_stats
 from fedforget.errors import ConfigError
 from fedforget.experiments.measures import item_table_bytes
@@ -45,13 +44,12 @@ def main() -> None:
 def stats(
     run: Run,
     top: Annotated[int, typer.Option(help="Number of devices with the largest logs to show.")] = 0,
-    folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the size of a device's log, compared with the item table and the paper's log."""
     if top < 0:
         raise ConfigError(f"top is {top}.", "Give 0 or more.")
-    fed, _ = open_run(run, folder, Compute())
+    fed = open_run(run)
     measured = log_stats(fed.devices.log, fed.train.user_keys)
     result = _figures(fed, run, measured, top)
     tables = [_parts_table(result), _comparison_table(result)]

@@ -9,10 +9,9 @@ import typer
 from rich import box
 
 from fedforget.cli import show
-from fedforget.cli.data import AsJson, Folder
+from fedforget.cli.data import AsJson
 from fedforget.cli.requests import on_network, open_service, parse_user
 from fedforget.cli.runs import Run, open_run
-from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
@@ -25,7 +24,6 @@ def receipts(
         str | None, typer.Option(help="Check whether this user was forgotten: exit code 0 if so, else 1.")
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt that forget showed.")] = None,
-    folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """List the erasures of a run; with --check and --salt, find out whether a user was forgotten."""
@@ -33,7 +31,7 @@ def receipts(
         raise ConfigError(
             f"--check is {check!r}, --salt is {salt!r}.", "Give both: users are only recognised with the salt."
         )
-    fed = open_service(run) if on_network(run) else open_run(run, folder, Compute())[0]
+    fed = open_service(run) if on_network(run) else open_run(run)
     if check is not None and salt is not None:
         _check_user(fed, parse_user(check, fed.members), salt, as_json)
     elif as_json:

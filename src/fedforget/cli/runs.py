@@ -1,27 +1,39 @@
-"""``fedforget train``, ``evaluate`` and ``recommend``: a run folder and what can be done with it."""
+"""``fedforget train``, ``evaluate``, ``recommend`` and ``export``: a run folder and what can be done with it."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import polars as pl
 import typer
 
 from fedforget.cli import options as opt
 from fedforget.cli import show
-from fedforget.cli.data import AsJson, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import parse_user
-from fedforget.data import NAMES, Interactions, load
+from fedforget.cli.data import (
+    AsJson,
+    Folder,
+    ItemColumn,
+    MinRating,
+    RatingColumn,
+    Separator,
+    TimeColumn,
+    UserColumn,
+    file_options,
+)
+from fedforget.cli.requests import parse_user, split_ids
+from fedforget.data import NAMES, load
+from fedforget.data.interactions import SPLITS
 from fedforget.device.compute import Compute
 from fedforget.device.training import TRAINERS
 from fedforget.errors import ConfigError
 from fedforget.evaluation import Ranking
-from fedforget.evaluation.ranking import check_same_catalogue
 from fedforget.protocol.attack import Attack
+from fedforget.runtime.files import make_folder
 from fedforget.server.presets import ROUNDS
 from fedforget.simulation.federation import Federation
-from fedforget.simulation.run_data import load_parts
 
 Run = Annotated[Path, typer.Argument(help="The run folder.")]
 K = Annotated[int, typer.Option("--k", "-k", help="Length of the list.")]
@@ -45,10 +57,17 @@ def train(
     config: opt.ConfigFile = None,
     assignments: opt.Assignments = None,
     test: opt.TestShare = 0.2,
+    split: Annotated[
+        str, typer.Option(help=f"Which items are kept: {' or '.join(SPLITS)} (the latest).", rich_help_panel="Data")
+    ] = "random",
     folder: Folder = None,
     user_column: UserColumn = None,
     item_column: ItemColumn = None,
     separator: Separator = None,
+    time_column: TimeColumn = None,
+    rating_column: RatingColumn = None,
+    min_rating: MinRating = None,
+    evaluate: Annotated[bool, typer.Option(help="Evaluate at the end.")] = True,
     malicious: Annotated[
         float | None, typer.Option(help="Fraction of users who send poisoned updates.", rich_help_panel="Experiments")
     ] = None,
@@ -72,60 +91,56 @@ def train(
         for name, value in given.items():
             if value:
                 raise ConfigError(f"{name} was given without data.", "A run keeps the settings it was started with.")
-        fed, test_part = open_run(out, folder, compute)
+        fed = open_run(out, compute)
     else:
         chosen = opt.run_config(model, preset, seed, config, assignments)
-        options = file_options(user_column, item_column, separator)
-        train_part, test_part = load(data, folder=folder, **options).split(test, chosen.seed)
+        options = file_options(user_column, item_column, separator, time_column, rating_column, min_rating)
+        train_part, test_part = load(data, folder=folder, **options).split(test, chosen.seed, split)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
         if malicious is not None:
             attack = Attack.by(train_part.user_ids.tolist(), malicious, gamma=gamma, seed=chosen.seed)
             chosen = replace(chosen, attack=attack)
-        source = {"name": name, "options": options, "test": test, "split_seed": chosen.seed}
-        fed = Federation(train_part, chosen, path=out, compute=compute, source=source)
-    _fit(fed, test_part, rounds, evaluate_every, as_json)
+        source = {"name": name, "options": options, "test": test, "split": split, "split_seed": chosen.seed}
+        fed = Federation(train_part, chosen, test=test_part, path=out, compute=compute, source=source)
+    with closing(fed):
+        _fit(fed, rounds, evaluate_every, evaluate, as_json)
 
 
-def _fit(fed: Federation, test_part: Interactions, rounds: int, evaluate_every: int | None, as_json: bool) -> None:
+def _fit(fed: Federation, rounds: int, evaluate_every: int | None, evaluate: bool, as_json: bool) -> None:
     """Train with a progress bar, and print the evaluation."""
-    if fed.train.n_users < test_part.n_users:
-        test_part = test_part.only(fed.members)
-    check_same_catalogue(fed.train, test_part)
+    test = fed.test if fed.test is not None and len(fed.test) else None
+    if evaluate_every is not None and test is None:
+        raise ConfigError("--evaluate-every was given, but the run has no test part.", "Leave it out.")
     attackers = () if fed.config.attack is None else fed.config.attack.users
     if attackers and not as_json:
         show.notes.print(f"{len(attackers):,} of {fed.train.n_users:,} users are malicious.")
     if fed.rounds >= rounds and not as_json:
         show.notes.print(f"{fed.rounds} rounds are done already: nothing to train.", markup=False)
     with show.rounds_bar(fed.rounds, rounds, quiet=as_json) as on_round:
-        watched = test_part if evaluate_every is not None else None
+        watched = test if evaluate_every is not None else None
         fed.fit(max(rounds, fed.rounds), test=watched, evaluate_every=evaluate_every, on_round=on_round)
-    result = fed.evaluate(test_part)
-    fed.close()
     head = {"run": str(fed.path), "rounds": fed.rounds, "malicious": len(attackers), "model": fed.model.settings()}
-    show.result(
-        head | result.to_dict(),
-        as_json,
-        show.evaluation_table(f"{fed.model.name}, {fed.rounds} rounds", result),
-        f"Saved in {fed.path}. Next: fedforget recommend {fed.path} --user {fed.train.user_ids[0]}",
-    )
+    shown: list[Any] = []
+    if evaluate and test is not None:
+        result = fed.evaluate(test)
+        head |= result.to_dict()
+        shown.append(show.evaluation_table(f"{fed.model.name}, {fed.rounds} rounds", result))
+    user = fed.train.user_ids[0]
+    show.result(head, as_json, *shown, f"Saved in {fed.path}. Next: fedforget recommend {fed.path} --user {user}")
 
 
 def evaluate(
     run: Run,
     k: K = 10,
     per_user: Annotated[Path | None, typer.Option(help="Write one row per user to this CSV or Parquet file.")] = None,
-    folder: Folder = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run on the test part of its data, in both protocols."""
-    if per_user is not None and (per_user.suffix not in (".csv", ".parquet") or not per_user.parent.is_dir()):
-        raise ConfigError(f"Cannot write {per_user}.", "Give a .csv or .parquet file in an existing folder.")
-    fed, test = open_run(run, folder, Compute(workers=workers))
-    result = fed.evaluate(test, Ranking(k=k))
-    if per_user is not None:
-        frame = result.to_frame()
-        (frame.write_csv if per_user.suffix == ".csv" else frame.write_parquet)(per_user)
+    check_table_file(per_user)
+    fed = open_run(run, Compute(workers=workers))
+    result = fed.evaluate(ranking=Ranking(k=k))
+    write_table(result.to_frame(), per_user)
     head = {"run": str(run), "rounds": fed.rounds, "model": fed.model.settings()}
     table = show.evaluation_table(f"{fed.model.name}, {fed.rounds} rounds", result)
     show.result(head | result.to_dict(), as_json, table)
@@ -133,23 +148,67 @@ def evaluate(
 
 def recommend(
     run: Run,
-    user: Annotated[str, typer.Option(help="The user's id, as in the data.")],
+    user: Annotated[str | None, typer.Option(help="The user's id, as in the data.")] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Recommend for all users.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write user, rank, item and score to a CSV or Parquet file.")] = None,
     k: K = 10,
-    folder: Folder = None,
+    candidates: Annotated[str | None, typer.Option(help="Items to choose from, comma-separated; default all.")] = None,
+    exclude: Annotated[str | None, typer.Option(help="Items to leave out, comma-separated.")] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend items that a user has not interacted with."""
-    fed, _ = open_run(run, folder, Compute())
-    wanted = parse_user(user, fed.members)
-    best = fed.recommend(wanted, k)
-    rows = [(str(rank), str(item), f"{score:.3f}") for rank, (item, score) in enumerate(best, 1)]
+    """Recommend items that a user does not have."""
+    if (user is None) == (not everyone):
+        raise ConfigError("The users are not named.", "Give either --user ID or --all.")
+    if everyone and out is None:
+        raise ConfigError("--all was given without --out.", "Name a file: --all --out recommendations.parquet")
+    check_table_file(out)
+    fed = open_run(run, Compute(workers=workers))
+    items = fed.train.item_ids.tolist()
+    chosen = None if candidates is None else [parse_user(item, items) for item in split_ids(candidates)]
+    left_out = [parse_user(item, items) for item in split_ids(exclude or "")]
+    wanted = None if user is None else [parse_user(user, fed.members)]
+    frame = fed.recommend_all(k, wanted, candidates=chosen, exclude=left_out)
+    write_table(frame, out)
+    if wanted is None:
+        summary = {"users": fed.train.n_users, "recommendations": frame.height, "out": str(out)}
+        show.result(summary, as_json, f"{frame.height:,} recommendations for {fed.train.n_users:,} users are in {out}.")
+        return
+    rows = [(str(rank), str(item), f"{score:.3f}") for _, rank, item, score in frame.iter_rows()]
     table = show.table(["rank", "item", "score"], rows, left=["item"], title=f"For user {user}")
-    listed = [{"item": item, "score": score} for item, score in best]
-    show.result({"user": wanted, "items": listed}, as_json, table)
+    listed = frame.select("item", "score").to_dicts()
+    show.result({"user": wanted[0], "items": listed}, as_json, table)
 
 
-def open_run(run: Path, folder: Path | None, compute: Compute) -> tuple[Federation, Interactions]:
-    """The federation in a run folder, with the test part of its data."""
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The folder for items.parquet and users.parquet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Export item and user vectors. Their dot product scores items that a user does not have."""
+    fed = open_run(run)
+    make_folder(out)
+    written = {}
+    for name, frame in (("items", fed.item_vectors()), ("users", fed.user_vectors())):
+        frame.write_parquet(out / f"{name}.parquet")
+        written[name] = frame.height
+    text = f"{written['items']:,} item vectors and {written['users']:,} user vectors are in {out}."
+    show.result({"out": str(out), **written}, as_json, text)
+
+
+def open_run(run: Path, compute: Compute | None = None) -> Federation:
+    """The federation in a run folder."""
     show.tell_if_compiling()
-    train_part, test_part = load_parts(run, folder)
-    return Federation.open(run, train_part, compute=compute), test_part
+    return Federation.open(run, compute=compute)
+
+
+def check_table_file(path: Path | None) -> None:
+    """Refuse a file that a table cannot be written to, before work is done."""
+    if path is not None and (path.suffix not in (".csv", ".parquet") or not path.parent.is_dir()):
+        raise ConfigError(f"Cannot write {path}.", "Give a .csv or .parquet file in an existing folder.")
+
+
+def write_table(frame: pl.DataFrame, path: Path | None) -> None:
+    """Write a table to a CSV or Parquet file, if one is given."""
+    if path is not None:
+        (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(path)

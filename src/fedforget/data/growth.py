@@ -77,6 +77,25 @@ def grow(data: Interactions, more: Interactions, since: int) -> tuple[Interactio
     return share_indices(base, grown), Added(new_users, new_items, int(user.size), found, since)
 
 
+def without_known(more: Interactions, *known: Interactions) -> Interactions:
+    """The interactions that none of the others has."""
+    rows, columns = more.pairs()
+    new = np.ones(len(more), bool)
+    for data in known:
+        user = _indices(data.user_index_of, data.n_users, more.user_ids)[rows]
+        item = _indices(data.item_index_of, data.n_items, more.item_ids)[columns]
+        both = np.flatnonzero((user >= 0) & (item >= 0))
+        order = both[np.lexsort((item[both], user[both]))]
+        new[order] &= _places(data, user[order], item[order].astype(np.int32))[0]
+    return more.rows_where(new)
+
+
+def _indices(index_of: dict[Id, int], size: int, ids: NDArray[Any]) -> NDArray[np.int64]:
+    """The index of each id, -1 for those that are not there."""
+    found = np.array([index_of.get(id_, size) for id_ in ids.tolist()], np.int64)
+    return np.where(found < size, found, -1)
+
+
 def with_ids(data: Interactions, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> Interactions:
     """The same interactions with longer lists of ids, which begin as the present ones."""
     n_new = user_ids.size - data.n_users

@@ -234,7 +234,7 @@ class Interactions:
         """The interactions without some users. The list of items stays the same."""
         keep = np.ones(self.n_users, bool)
         keep[[self.user_index(user) for user in users]] = False
-        kept = self._part(np.repeat(keep, self.counts))
+        kept = self.rows_where(np.repeat(keep, self.counts))
         return replace(kept, user_ids=self.user_ids[keep], indptr=offsets(self.counts[keep]))
 
     def without_items(self, items: Mapping[Id, Iterable[Id]]) -> Interactions:
@@ -244,11 +244,17 @@ class Interactions:
             index = self.user_index(user)
             own = self.items_of(index)
             keep[self.indptr[index] : self.indptr[index + 1]] = ~np.isin(own, [self.item_index(i) for i in unwanted])
-        return self._part(keep)
+        return self.rows_where(keep)
+
+    def up_to(self, n_items: int) -> Interactions:
+        """The interactions with the first items of the list only."""
+        if n_items >= self.n_items:
+            return self
+        return replace(self.rows_where(self.indices < n_items), item_ids=self.item_ids[:n_items])
 
     def at(self, round_: int) -> Interactions:
         """The interactions that count in a round."""
-        return self if self.since is None else self._part(self.since <= round_)
+        return self if self.since is None else self.rows_where(self.since <= round_)
 
     def only(self, users: Iterable[Id]) -> Interactions:
         """The interactions of some users only. The list of items stays the same."""
@@ -278,7 +284,7 @@ class Interactions:
             if n >= 2:
                 n_test = min(n - 1, max(1, int(test * n + 0.5)))
                 in_test[self.indptr[user] + self._test_items(user, n_test, seed, by)] = True
-        return self._part(~in_test), self._part(in_test)
+        return self.rows_where(~in_test), self.rows_where(in_test)
 
     def _test_items(self, user: int, count: int, seed: int, by: str) -> NDArray[np.int64]:
         """Which of a user's items are for testing, as positions among them."""
@@ -289,7 +295,8 @@ class Interactions:
         randomness.choose(randomness.stream(seed, randomness.SPLIT, 0, self.user_keys[user]), order, count)
         return order[:count].astype(np.int64)
 
-    def _part(self, chosen: NDArray[np.bool_]) -> Interactions:
+    def rows_where(self, chosen: NDArray[np.bool_]) -> Interactions:
+        """Some of the interactions, of the same users and items."""
         return Interactions(
             self.user_ids,
             self.item_ids,

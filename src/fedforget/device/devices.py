@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Entries
 from fedforget.device.pending import Pending
 from fedforget.device.plan import Plan, draw_plan, redraw_plan
-from fedforget.device.scoring import PlaceScorer, scorer
+from fedforget.device.scoring import PlaceScorer, RowScorer, UserVectors, row_scorer, scorer, user_vectors
 from fedforget.device.training import Trained
 from fedforget.models import GlobalParameters
 from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, fit_users
@@ -42,7 +42,8 @@ Reasons = dict[tuple[int, UserId], str]
 class _Cohort:
     """Users, the round that each is asked for, in ascending order, and the private parameters to start from.
 
-    A user who is asked for several rounds appears several times. ``places`` are the positions among all users.
+    A user who is asked for several rounds appears several times. ``places`` are the positions among all users;
+    ``own_items[own_ptr[c]:own_ptr[c + 1]]`` are the items of client c that count in its round.
     """
 
     users: list[UserId]
@@ -50,10 +51,20 @@ class _Cohort:
     rounds: NDArray[np.int64]
     places: NDArray[np.int64]
     private: Array
+    own_ptr: NDArray[np.int64]
+    own_items: NDArray[np.int32]
 
     def only(self, keep: NDArray[np.bool_]) -> _Cohort:
-        users = list(itertools.compress(self.users, keep))
-        return _Cohort(users, self.keys[keep], self.rounds[keep], self.places[keep], self.private[keep])
+        sizes = np.diff(self.own_ptr)
+        return _Cohort(
+            list(itertools.compress(self.users, keep)),
+            self.keys[keep],
+            self.rounds[keep],
+            self.places[keep],
+            self.private[keep],
+            offsets(sizes[keep]),
+            self.own_items[np.repeat(keep, sizes)],
+        )
 
     def named(self, found: Mapping[int, str]) -> Reasons:
         """Reasons by round and user, from reasons by position in this cohort."""
@@ -88,6 +99,7 @@ class Devices:
 
     Call ``restore`` first, to load their state after a round. Devices made by ``branch`` are on a new trajectory and
     can read the log of the ``previous`` one. ``pending`` is a replayed round that waits for the server's factors.
+    ``size`` returns the number of items in a round; by default it is that of the interactions.
     """
 
     _private: Array
@@ -100,8 +112,10 @@ class Devices:
         log: DeviceLog,
         compute: Compute | None = None,
         previous: DeviceLog | None = None,
+        size: Callable[[int], int] | None = None,
     ) -> None:
         self.interactions = interactions
+        self.size = size or (lambda round_: interactions.n_items)
         self.config = config
         self.model = config.model
         self.training = config.training
@@ -110,15 +124,20 @@ class Devices:
         self.compute = compute or Compute()
         self.workers = Workers(self.compute.workers)
         self._trainer = self.compute.build(config.model, config.training, self.workers)
-        self._place = {user: place for place, user in enumerate(interactions.user_ids.tolist())}
         self.pending: Pending | None = None
 
     def branch(self, log: DeviceLog, until: int, without: Sequence[UserId]) -> Devices:
         """The devices of all other users on a new trajectory; ``log`` is a branch of this log after a round."""
         remaining = self.interactions.without(without)
-        devices = Devices(remaining, self.config, log, self.compute, previous=self.log)
+        devices = Devices(remaining, self.config, log, self.compute, self.log, self.size)
         devices.restore(until)
         return devices
+
+    def extend(self, interactions: Interactions) -> None:
+        """Continue with more interactions; users and items may be new."""
+        new_keys = interactions.user_keys[self.interactions.n_users :]
+        self.interactions = interactions
+        self._private = np.concatenate([self._private, self.model.init_private(new_keys, self.config.seed)])
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
         """Carry out a task for the users who are asked for each round."""
@@ -128,16 +147,24 @@ class Devices:
             case Replay(), GlobalParameters():
                 return self.replay(asked, public, task)
             case Recall(), _:
-                return {round_: self.recall(round_, users, task.n_items) for round_, users in asked.items()}
+                return {round_: self.recall(round_, users) for round_, users in asked.items()}
         raise AssertionError(f"there is no operation for {task}")
 
     def scorer(self, public: GlobalParameters) -> PlaceScorer:
         """Scores all items for the user at a position."""
-        return scorer(self.config, public, self.interactions, self._private)
+        return scorer(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
+
+    def row_scorer(self, public: GlobalParameters) -> RowScorer:
+        """Scores all items for the users at some positions."""
+        return row_scorer(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
+
+    def user_vectors(self, public: GlobalParameters) -> UserVectors | None:
+        """The vectors of the users at some positions, if the model scores by a dot product."""
+        return user_vectors(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
 
     def private(self, user: UserId) -> Array:
         """One user's current private parameters."""
-        private: Array = self._private[self._place[user]]
+        private: Array = self._private[self.interactions.user_index(user)]
         return private
 
     def train(self, asked: Asked, public: GlobalParameters, task: Train) -> dict[int, CohortResult]:
@@ -146,7 +173,7 @@ class Devices:
         A user whose training diverged keeps its private parameters and is reported with the reason. Asking again for a
         round starts from the same state as before.
         """
-        cohort = self._refitted(public, self._cohort(asked))
+        cohort = self._refitted(public, self._cohort(asked, current=task.current))
         training = self._train(cohort, self._plan(public, cohort), public, task.epochs)
         self._record(training)
         return self._results(asked, training, {})
@@ -156,7 +183,7 @@ class Devices:
 
         A user of several rounds starts each from the same private parameters; its private updates are added up.
         """
-        past = self._read_log(self._cohort(asked), public.items.shape[0], private=False)
+        past = self._read_log(self._cohort(asked), private=False)
         cohort = self._refitted(public, past.cohort)
         plan = past.plan if task.items == "logged" else self._plan(public, cohort)
         training = self._train(cohort, plan, public, task.epochs, task.private_scale)
@@ -179,9 +206,9 @@ class Devices:
             self.pending.apply_factors(factors, self.log, self.model.update_layout)
             self.pending = None
 
-    def recall(self, round_: int, users: Sequence[UserId], n_items: int) -> CohortResult:
+    def recall(self, round_: int, users: Sequence[UserId]) -> CohortResult:
         """The logged updates of a past round; the private parameters are set to the logged ones."""
-        past = self._read_log(self._cohort({round_: users}), n_items, private=True)
+        past = self._read_log(self._cohort({round_: users}), private=True)
         self.log.append(round_, past.entries, past.logged.private)
         self._private[past.cohort.places] = past.logged.private
         return CohortResult(self._stored(past), {user: reason for (_, user), reason in past.missing.items()})
@@ -205,15 +232,16 @@ class Devices:
         if unknown.any():
             self.log.set_private(round_, keys[unknown], self._private[unknown])
 
-    def _cohort(self, asked: Asked) -> _Cohort:
+    def _cohort(self, asked: Asked, *, current: bool = False) -> _Cohort:
         if self._logged >= min(asked):
             self.roll_back(min(asked) - 1)
         self._logged = max(asked)
         rounds = sorted(asked)
         users = [user for round_ in rounds for user in asked[round_]]
-        places = np.array([self._place[user] for user in users], np.int64)
+        places = np.array([self.interactions.user_index_of[user] for user in users], np.int64)
         of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
-        return _Cohort(users, self.interactions.user_keys[places], of_each, places, self._private[places])
+        keys, own = self.interactions.user_keys[places], self.interactions.rows(places, None if current else of_each)
+        return _Cohort(users, keys, of_each, places, self._private[places], *own)
 
     def _refitted(self, public: GlobalParameters, cohort: _Cohort) -> _Cohort:
         """The cohort with user vectors fitted to the item table, if devices train so (``LocalTraining.refit``)."""
@@ -221,8 +249,9 @@ class Devices:
             return cohort
         items = np.ascontiguousarray(public.items)
         gram = items.T @ items
-        places, user_of_row = np.unique(cohort.places, return_inverse=True)
-        ptr, own = self.interactions.rows(places)
+        places, last, user_of_row = _last_of_each(cohort.places)
+        latest = cohort.only(last)
+        ptr, own = latest.own_ptr, latest.own_items
         users = np.empty((places.size, self.model.dim), np.float32)
 
         def run(order: Places, counter: Places) -> None:
@@ -281,21 +310,20 @@ class Devices:
             results[round_] = CohortResult(of_round, failures, None, seconds_each * len(of_round), training.epochs)
         return results
 
-    def _read_log(self, cohort: _Cohort, n_items: int, *, private: bool) -> _LoggedRounds:
+    def _read_log(self, cohort: _Cohort, *, private: bool) -> _LoggedRounds:
         """Read past rounds from the previous trajectory's log; users without a valid entry are left out."""
         assert self.previous is not None, "only devices on a new trajectory can replay"
         entries, logged, absent = self.previous.read(cohort.rounds, cohort.keys, private=private)
         missing = cohort.named(absent)
         if missing:
             cohort = cohort.only(~np.isin(np.arange(len(cohort.users)), list(absent)))
-        own_ptr, own_items = self.interactions.rows(cohort.places)
-        same = logged.positives == np.diff(own_ptr)
+        same = logged.positives == np.diff(cohort.own_ptr)
         plan, whole = redraw_plan(
             self.config.sampler,
             **self._drawing(),
-            n_items=n_items,
-            own_ptr=own_ptr,
-            own_items=own_items,
+            n_items=np.array([self.size(round_) for round_ in cohort.rounds.tolist()], np.int64),
+            own_ptr=cohort.own_ptr,
+            own_items=cohort.own_items,
             user_keys=cohort.keys,
             rounds=cohort.rounds,
             bit_ptr=logged.bit_ptr,
@@ -306,7 +334,7 @@ class Devices:
             return _LoggedRounds(cohort, entries, logged, plan, missing)
         why = np.where(same, reasons.ENTRY_DAMAGED, reasons.DATA_CHANGED).tolist()
         found = cohort.named({place: why[place] for place in np.flatnonzero(~sound).tolist()})
-        rest = self._read_log(cohort.only(sound), n_items, private=private)
+        rest = self._read_log(cohort.only(sound), private=private)
         return replace(rest, missing={**missing, **found, **rest.missing})
 
     def _stored(self, past: _LoggedRounds) -> Updates:
@@ -320,14 +348,13 @@ class Devices:
         return Updates(past.cohort.users, ptr, items, rows, logged.dense, plan.positives, losses)
 
     def _plan(self, public: GlobalParameters, cohort: _Cohort) -> Plan:
-        own_ptr, own_items = self.interactions.rows(cohort.places)
         return draw_plan(
             self.config.sampler,
             **self._drawing(),
             items=public.items,
             users=cohort.private,
-            own_ptr=own_ptr,
-            own_items=own_items,
+            own_ptr=cohort.own_ptr,
+            own_items=cohort.own_items,
             user_keys=cohort.keys,
             rounds=cohort.rounds,
         )
@@ -340,6 +367,16 @@ class Devices:
             "seed": self.config.seed,
             "workers": self.workers,
         }
+
+
+def _last_of_each(
+    places: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """The different places, which rows are the last of theirs, and for each row its number among the last ones."""
+    last = np.zeros(places.size, bool)
+    last[places.size - 1 - np.unique(places[::-1], return_index=True)[1]] = True
+    order = np.argsort(places[last])
+    return places[last], last, order[np.searchsorted(places[last], places, sorter=order)]
 
 
 def _add_up(trained: Trained, cohort: _Cohort, sound: NDArray[np.bool_]) -> None:

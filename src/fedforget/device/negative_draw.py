@@ -68,10 +68,11 @@ def redraw_negatives(  # type: ignore[no-untyped-def]
     order, counter, R, n_items, own_ptr, own_items, bit_ptr, draw_bits, draws, sound
 ) -> None:
     """Repeat the draws of the clients that this worker takes, from their bits. See ``_negatives``."""
-    scratch = _scratch(n_items)
-    marked = np.zeros(n_items, np.uint8)
+    scratch, marked = _scratch(0), np.zeros(0, np.uint8)
     c = next_place(order, counter)
     while c >= 0:
+        if n_items[c] != marked.size:
+            scratch, marked = _scratch(n_items[c]), np.zeros(n_items[c], np.uint8)
         own = own_items[own_ptr[c] : own_ptr[c + 1]]
         for i in own:
             marked[i] = OWN
@@ -79,7 +80,7 @@ def redraw_negatives(  # type: ignore[no-untyped-def]
         in_range = 0 <= begin <= end <= draw_bits.size
         bits = draw_bits[begin:end] if in_range else draw_bits[:0]
         draw = _negatives(c, scratch, marked, bits, True, draws)
-        n_free = n_items - own.size
+        n_free = n_items[c] - own.size
         sound[c] = in_range and _fits(bits, draw, n_free - nearest_count(R, n_free))
         if not sound[c]:
             draws[3][c] = 0

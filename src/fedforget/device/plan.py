@@ -120,7 +120,7 @@ def redraw_plan(
     *,
     negatives: int,
     pairwise: bool,
-    n_items: int,
+    n_items: NDArray[np.int64],
     own_ptr: Pointers,
     own_items: Items,
     user_keys: NDArray[np.uint64],
@@ -132,8 +132,8 @@ def redraw_plan(
 ) -> tuple[Plan, NDArray[np.bool_]]:
     """The plan of an earlier ``draw_plan``, from the bits of the draw instead of the model; and whose bits are valid.
 
-    Bits are valid if none are missing or left over and there are no more zeros than items outside the pool. Clients
-    with invalid bits get no negatives.
+    ``n_items`` is the number of items in the round of each client. Bits are valid if none are missing or left over and
+    there are no more zeros than items outside the pool. Clients with invalid bits get no negatives.
     """
     if negatives == 0:
         return own_plan(own_ptr, own_items), np.diff(bit_ptr) == 0

@@ -5,36 +5,70 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedforget.data import Interactions
 from fedforget.models import GlobalParameters
-from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, confidence, fitted_user
+from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, fitted_users
 from fedforget.models.parameters import Array
 from fedforget.protocol.device_config import DeviceConfig
 
 #: Scores all items for the user at a position.
 PlaceScorer = Callable[[int], Array]
+#: Scores all items for the users at some positions, one row each. Scores of a user's own items have no meaning.
+RowScorer = Callable[[NDArray[np.int64]], Array]
+#: The user vectors of the users at some positions.
+UserVectors = Callable[[NDArray[np.int64]], Array]
 
 
 def scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> PlaceScorer:
-    """Scores users with these interactions and private parameters.
+    """Scores users with these interactions and private parameters."""
+    score, ready = config.model.scorer(public), _private_rows(config, public, interactions, private)
+    return lambda place: score(ready(np.array([place]))[0], interactions.items_of(place))
 
-    If devices fit user vectors before training (``refit``), the vector of a user who was never trained is fitted here.
+
+def row_scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> RowScorer:
+    """Scores many users: by one matrix product if the model scores by a dot product, else one after the other."""
+    if (vectors := user_vectors(config, public, interactions, private)) is not None:
+        items = np.ascontiguousarray(public.items.T)
+        return lambda places: vectors(places) @ items
+    score = scorer(config, public, interactions, private)
+    return lambda places: np.stack([score(int(place)) for place in places])
+
+
+def user_vectors(
+    config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array
+) -> UserVectors | None:
+    """The vectors of users in a model that scores by a dot product (``Recommender.user_vectors``), else None."""
+    model = config.model
+    if not (model.closed_form or model.dot_product):
+        return None
+    items = np.ascontiguousarray(public.items)
+    gram, ready = items.T @ items, _private_rows(config, public, interactions, private)
+    return lambda places: model.user_vectors(ready(places), items, gram, *interactions.rows(places))
+
+
+def _private_rows(
+    config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array
+) -> UserVectors:
+    """The private parameters of users at some positions.
+
+    If devices fit user vectors before training, the vector of a user who was never trained is fitted here.
     """
     model = config.model
-    score = model.scorer(public)
     if not config.training.refit:
-        return lambda place: score(private[place], interactions.items_of(place))
+        return lambda places: private[places]
     items = np.ascontiguousarray(public.items)
     gram = items.T @ items
 
-    def score_place(place: int) -> Array:
-        own, row = interactions.items_of(place), private[place]
-        if np.array_equal(row, model.init_private(interactions.user_keys[place : place + 1], config.seed)[0]):
-            row = row.copy()
-            weight = confidence(CONFIDENCE, len(items), own.size)
-            vector = fitted_user(items, gram, own, weight, REGULARISATION)
-            row[: model.dim] = model.embeddings_for(vector[None], items, np.array([0, own.size]), own)[0]
-        return score(row, own)
+    def rows(places: NDArray[np.int64]) -> Array:
+        found: Array = private[places]
+        initial = model.init_private(interactions.user_keys[places], config.seed)
+        new = np.flatnonzero((found == initial).all(axis=1))
+        if new.size:
+            ptr, own = interactions.rows(places[new])
+            fitted = fitted_users(items, gram, ptr, own, CONFIDENCE, REGULARISATION)
+            found[new, : model.dim] = model.embeddings_for(fitted, items, ptr, own)
+        return found
 
-    return score_place
+    return rows

@@ -81,6 +81,7 @@ class Recovery:
             train,
             model,
             seed=seed,
+            test=test,
             path=self.folder / "before",
             preset=settings.preset,
             training=settings.training,

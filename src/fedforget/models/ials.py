@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.errors import ConfigError
-from fedforget.models.least_squares import confidence, fitted_user
+from fedforget.models.least_squares import confidence, fitted_user, fitted_users
 from fedforget.models.parameters import Array, GlobalParameters
 from fedforget.models.recommender import LocalModel, Recommender, Scorer
 
@@ -82,6 +82,11 @@ class IALS(Recommender):
             return scores
 
         return score
+
+    def user_vectors(
+        self, private: Array, items: Array, gram: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
+    ) -> Array:
+        return fitted_users(items, gram, own_ptr, own_items, self.alpha, self.user_reg(len(items)))
 
     def score(self, private: Array, public: GlobalParameters, own_items: NDArray[np.int32]) -> Array:
         return self.scorer(public)(private, own_items)

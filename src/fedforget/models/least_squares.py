@@ -95,6 +95,16 @@ def fit_users(  # type: ignore[no-untyped-def]
         c = next_place(order, counter)
 
 
+def fitted_users(
+    items: Array, gram: Array, ptr: NDArray[np.int64], own_items: NDArray[np.int32], alpha: float, reg: float
+) -> Array:
+    """The best-fitting vectors of users, one row each; ``gram`` is VᵀV."""
+    users = np.empty((ptr.size - 1, items.shape[1]), np.float32)
+    order, counter = np.arange(ptr.size - 1), np.zeros(1, np.int64)
+    fit_users(order, counter, ptr, own_items, items, gram, alpha, reg, users)
+    return users
+
+
 @fast
 def sums_of(ptr: NDArray[np.int64], own_items: NDArray[np.int32], items: Array) -> Array:
     """The sum of the vectors of each user's own items."""

@@ -37,6 +37,16 @@ class LightGCN(Recommender):
         embeddings: Array = 2 * vectors - sums_of(own_ptr, own_items, items) / scales[:, None]
         return embeddings
 
+    def user_vectors(
+        self, private: Array, items: Array, gram: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
+    ) -> Array:
+        """Half the propagated user vector, since the final vector of other items is half their own."""
+        scales = np.sqrt(np.maximum(np.diff(own_ptr), 1)).astype(np.float32)
+        vectors: Array = np.float32(0.25) * (
+            private[:, : self.dim] + sums_of(own_ptr, own_items, items) / scales[:, None]
+        )
+        return vectors
+
     def logits(self, local: LocalModel, index: Tensor) -> Tensor:
         scale = local.degree.clamp(min=1).rsqrt().unsqueeze(-1)
         gathered = (local.own.unsqueeze(1) @ local.items).squeeze(1)

@@ -145,6 +145,12 @@ class Recommender(Component):
             self.init_dense(name, tensor, state)
         return GlobalParameters(items, dense, self.dense_layout)
 
+    def init_items(self, item_keys: NDArray[np.uint64], seed: int) -> Array:
+        """The vectors of items that are added after the first round; each depends on the item's id only."""
+        rows = np.empty((item_keys.size, self.dim), np.float32)
+        randomness.fill_normal_by_user(seed, randomness.INIT_ITEM, item_keys, rows, self.init_std)
+        return rows
+
     def init_private(self, user_keys: NDArray[np.uint64], seed: int) -> Array:
         """The private parameters of users before their first round, one flat row per user."""
         private = np.empty((user_keys.size, self.private_layout.size), np.float32)
@@ -163,6 +169,16 @@ class Recommender(Component):
         User c has the training items ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
         """
         return vectors
+
+    def user_vectors(
+        self, private: Array, items: Array, gram: Array, own_ptr: NDArray[np.int64], own_items: NDArray[np.int32]
+    ) -> Array:
+        """The vectors whose dot product with item vectors is the score of items that the users do not have.
+
+        For models that score by a dot product. ``private`` are the users' private parameters, ``gram`` is VᵀV of the
+        item table; user c has the training items ``own_items[own_ptr[c]:own_ptr[c + 1]]``.
+        """
+        return private[:, : self.dim]
 
     def scorer(self, public: GlobalParameters) -> Scorer:
         """A function that scores all items for one user. What all users share is computed once."""

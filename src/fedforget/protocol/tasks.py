@@ -32,9 +32,13 @@ class Task(Component):
 
 @dataclass(frozen=True)
 class Train(Task):
-    """Train from the global parameters for ``epochs`` epochs."""
+    """Train from the global parameters for ``epochs`` epochs.
+
+    Devices train on the interactions that count in the round or, with ``current``, on all that they have.
+    """
 
     epochs: int
+    current: bool = False
 
     name: ClassVar[str] = "train"
 

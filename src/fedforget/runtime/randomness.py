@@ -33,6 +33,7 @@ SYNTHETIC: Final = 8
 SELECTION: Final = 9
 ATTACK: Final = 10
 MALICIOUS: Final = 11
+INIT_ITEM: Final = 12
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -152,5 +153,14 @@ def _priorities(seed: int, purpose: int, rounds: NDArray[np.int64], users: NDArr
 
 def user_key(user_id: UserId) -> int:
     """The 64-bit key of a user id: the same on every machine and in every process."""
-    name = f"s:{user_id}" if isinstance(user_id, str) else f"i:{int(user_id)}"
+    return _key_of(user_id)
+
+
+def item_key(item_id: int | str) -> int:
+    """The 64-bit key of an item id."""
+    return _key_of(item_id)
+
+
+def _key_of(id_: int | str) -> int:
+    name = f"s:{id_}" if isinstance(id_, str) else f"i:{int(id_)}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -181,21 +181,24 @@ class Coordinator(ABC):
             on_round(record)
 
         with self._run.locked():
-            if (request := self.waiting) is not None:
-                raise RunError(
-                    f"A request to forget {len(request.users)} users ({request.id}) is not finished.",
-                    "Finish it first: forget the same users again, or `fedforget forget RUN --resume` or `--abandon`.",
-                )
+            self._refuse_while_waiting()
             self._prepare_to_write()
             until = self.rounds + more if more is not None else rounds or 0
             clients, roster = self.clients(), self._roster()
             run_rounds(until, self.state, self.history, clients, roster, self.config, after_round, cohorts)
 
+    def _refuse_while_waiting(self) -> None:
+        if (request := self.waiting) is not None:
+            raise RunError(
+                f"A request to forget {len(request.users)} users ({request.id}) is not finished.",
+                "Finish it first: forget the same users again, or `fedforget forget RUN --resume` or `--abandon`.",
+            )
+
     def _roster(self) -> Roster:
         """The roster of the current members; cached, since it hashes every user id."""
         members = self.members
         if self._cached_roster is None or self._cached_roster[0] is not members:
-            self._cached_roster = members, Roster(members, self.config.joins)
+            self._cached_roster = members, Roster(members, self.config.joins, self.history.joined())
         return self._cached_roster[1]
 
     def _load(self) -> None:

@@ -43,8 +43,9 @@ class Erasure:
         _check_method(self.method, config.log.whole_updates, config.model.closed_form)
         self.forgotten = set(self.users)
         remaining = [user for user in members if user not in self.forgotten]
-        self.roster = Roster(remaining, config.without(self.forgotten).joins)
         self.history = run.current.history
+        added = {user: since for user, since in self.history.joined().items() if user not in self.forgotten}
+        self.roster = Roster(remaining, config.without(self.forgotten).joins, added)
         self.last = max(self.history.last_round, 0)
         self.first = self.history.first_round_of(self.users)
         self.start = self._start()
@@ -101,9 +102,9 @@ class Erasure:
 
         tally, added = Tally(), 0
         if self.first is not None:
-            aggregator = Aggregator(self.config.server, self.config.model, len(self.roster.users))
-            epochs = self.config.training.epochs
-            tally = replay(self.method, self._past(), new.history, clients, aggregator, epochs, quorum, after_round)
+            aggregator = Aggregator(self.config.server, self.config.model, self.roster)
+            past = self._past()
+            tally = replay(self.method, past, new.history, clients, aggregator, self.config, quorum, after_round)
             added = self._add_rounds(new, clients, tally, after_round)
         quorum.check(tally, tally.asked)
         return self._receipt(request, new, tally, added, earlier + time.perf_counter() - started)
@@ -128,7 +129,7 @@ class Erasure:
             {record.round: [user for user in record.participants if user not in self.forgotten] for record in records},
             self.first or 0,
             trained & single,
-            lambda round_, fraction: self.roster.cohort(round_, fraction, self.config.seed),
+            lambda round_, fraction: self.roster.cohort(round_, fraction, self.config.seed, max(round_, self.last)),
             self.history.moved,
         )
 

@@ -3,7 +3,10 @@
 ``history.sqlite`` holds
 
     meta(name TEXT PRIMARY KEY, value TEXT)                        format of the folder, lineage
-    member(user PRIMARY KEY)                                       users of the federation
+    member(user PRIMARY KEY, since INTEGER)                        users, and the round from which they may take part
+    item(place INTEGER PRIMARY KEY, id, since INTEGER)             items added after the start (``server.catalogue``)
+    addition(number INTEGER PRIMARY KEY, since INTEGER)            additions of users, items or interactions
+    suppressed(hash TEXT PRIMARY KEY)                              keyed hashes of forgotten users
     round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
           epochs INTEGER)                                          checksum of the snapshot: '' if there is none
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok', or the reason for a missing update
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -28,18 +32,24 @@ import numpy as np
 
 from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Layout
+from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.order import ORIGIN, Lineage
+from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.files import cannot_write, link_file
 from fedforget.runtime.randomness import UserId
+from fedforget.server import catalogue
+from fedforget.server.catalogue import Catalogue, ItemId, grown
 from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
 
-FORMAT = 2
+FORMAT = 3
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY, since INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS addition (number INTEGER PRIMARY KEY, since INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS suppressed (hash TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (
     round INTEGER PRIMARY KEY, checksum TEXT NOT NULL, loss REAL, seconds REAL NOT NULL, training REAL NOT NULL,
     sent INTEGER NOT NULL, epochs INTEGER NOT NULL
@@ -85,9 +95,11 @@ class History:
         self.snapshot_every = snapshot_every
         self._snapshots = Snapshots(folder, layout)
         self._path = (folder or Path()) / "history.sqlite"
-        self._db = open_database(None if folder is None else self._path, SCHEMA)
+        self._db = open_database(None if folder is None else self._path, SCHEMA + catalogue.SCHEMA)
         with self._db:
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
+        self.catalogue = Catalogue(self._db)
         found = self._meta("format")
         if found != str(FORMAT):
             raise RunError(
@@ -128,6 +140,9 @@ class History:
             with self._db:
                 self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
+                if before < 0:
+                    size = (str(state.public.items.shape[0]),)
+                    self._db.execute("INSERT OR REPLACE INTO meta VALUES ('items', ?)", size)
         except sqlite3.Error as error:
             raise cannot_write(self._path, error) from error
         self._thin(before)
@@ -161,9 +176,51 @@ class History:
         first = self._db.execute(query, (json.dumps(list(users)),)).fetchone()[0]
         return None if first is None else int(first)
 
-    def admit(self, users: Sequence[UserId]) -> None:
+    def admit(self, users: Sequence[UserId], since: int = 1) -> None:
+        """Add members who may take part from a round on."""
         with self._db:
-            self._db.executemany("INSERT OR IGNORE INTO member VALUES (?)", [(user,) for user in users])
+            self._db.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", [(user, since) for user in users])
+
+    def joined(self) -> dict[UserId, int]:
+        """The members who were added later, with the round from which they may take part."""
+        return dict(self._db.execute("SELECT user, since FROM member WHERE since > 1"))
+
+    def extend(self, number: int, since: int, users: Sequence[UserId], items: Sequence[ItemId]) -> None:
+        """Record an addition: new users and items count from a round on. Users are no longer suppressed."""
+        hashes = [(self._hash(user),) for user in users]
+        try:
+            with self._db:
+                self._db.execute("INSERT INTO addition VALUES (?, ?)", (number, since))
+                self._db.executemany("INSERT INTO member VALUES (?, ?)", [(user, since) for user in users])
+                self._db.executemany("DELETE FROM suppressed WHERE hash = ?", hashes)
+                self.catalogue.extend(items, since)
+        except sqlite3.Error as error:
+            raise cannot_write(self._path, error) from error
+
+    def additions(self) -> int:
+        """The number of the last addition; 0 if there is none."""
+        return int(self._db.execute("SELECT COALESCE(MAX(number), 0) FROM addition").fetchone()[0])
+
+    def suppressed(self, users: Sequence[UserId]) -> list[UserId]:
+        """Those of these users who were forgotten and not readmitted."""
+        hashes = {row[0] for row in self._db.execute("SELECT hash FROM suppressed")}
+        return [user for user in users if self._hash(user) in hashes] if hashes else []
+
+    def _hash(self, user: UserId) -> str:
+        """The keyed hash of a user id. The key is this run's own."""
+        return pseudonym(user, str(self._meta("hash_key")))
+
+    def size(self, round_: int) -> int:
+        """The number of items that count in a round."""
+        return self.base_size() + self.catalogue.added(round_)
+
+    def base_size(self) -> int:
+        """The number of items at the start."""
+        return int(self._meta("items") or 0)
+
+    def grown(self, state: ServerState, round_: int, config: DeviceConfig) -> ServerState:
+        """A state with a row for every item that counts in a round."""
+        return grown(state, self.size(round_), self.base_size(), self.catalogue, config)
 
     def enrol(self, users: Sequence[UserId]) -> None:
         """Set the members, unless there are some already."""
@@ -175,12 +232,13 @@ class History:
         return [row[0] for row in self._db.execute("SELECT user FROM member")]
 
     @staticmethod
-    def members_in(folder: Path) -> list[UserId]:
-        """The members according to the history in a folder; none if there is no history."""
+    def extensions(folder: Path) -> tuple[int, list[ItemId]]:
+        """The number of additions and the added items, according to the history in a folder."""
         if not (folder / "history.sqlite").exists():
-            return []
-        with closing(open_database(folder / "history.sqlite", SCHEMA)) as db:
-            return [row[0] for row in db.execute("SELECT user FROM member")]
+            return 0, []
+        with closing(open_database(folder / "history.sqlite", SCHEMA + catalogue.SCHEMA)) as db:
+            additions = db.execute("SELECT COALESCE(MAX(number), 0) FROM addition").fetchone()[0]
+            return int(additions), Catalogue(db).ids()
 
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
@@ -210,8 +268,17 @@ class History:
     def copy_to(self, other: History, until: int, without: Sequence[UserId] = ()) -> None:
         """Copy the rounds up to ``until`` into an empty history, without any entry of some users."""
         forgotten = set(without)
-        other.enrol([user for user in self.members() if user not in forgotten])
         with other._db:
+            members = self._db.execute("SELECT user, since FROM member").fetchall()
+            rows = [(user, since) for user, since in members if user not in forgotten]
+            other._db.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", rows)
+            kept = self._db.execute("SELECT name, value FROM meta WHERE name IN ('items', 'hash_key')")
+            other._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
+            other._db.executemany("INSERT INTO item VALUES (?, ?, ?)", self.catalogue.rows())
+            other._db.executemany("INSERT INTO addition VALUES (?, ?)", self._db.execute("SELECT * FROM addition"))
+            hashes = [(self._hash(user),) for user in without]
+            other._db.executemany("INSERT INTO suppressed VALUES (?)", self._db.execute("SELECT * FROM suppressed"))
+            other._db.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", hashes)
             for row in self._db.execute("SELECT * FROM round WHERE round <= ?", (until,)):
                 other._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             for row in self._db.execute("SELECT * FROM participant WHERE round <= ?", (until,)):
@@ -251,7 +318,9 @@ class History:
         usable = self.usable_rounds()
         start, before = self._readable([round_ for round_ in usable if round_ < first])
         end, after = self._readable([round_ for round_ in reversed(usable) if round_ >= last])
-        return float(np.linalg.norm(after.items - before.items)) * (last - first + 1) / (end - start)
+        shared = min(len(before.items), len(after.items))  # items may have been added in between
+        distance = float(np.linalg.norm(after.items[:shared] - before.items[:shared]))
+        return distance * (last - first + 1) / (end - start)
 
     def _readable(self, rounds: Sequence[int]) -> tuple[int, GlobalParameters]:
         """The first of these rounds whose snapshot is not damaged, and its public parameters."""

@@ -25,12 +25,12 @@ from fedforget.server.state import ServerState
 class Aggregator:
     """Checks, combines and applies the updates of a cohort.
 
-    ``users`` is the number of members, which some models need to scale regularisation.
+    Some models need the number of users in the ``roster``, to scale regularisation.
     """
 
     server: ServerConfig
     model: Recommender
-    users: int
+    roster: Roster
 
     def combine(
         self, result: CohortResult, public: GlobalParameters, cohort: Sequence[UserId]
@@ -61,11 +61,15 @@ class Aggregator:
             failures={user: failures[user] for user in cohort if user in failures and user not in updates.users},
         )
 
-    def apply(self, state: ServerState, step: Step | None, round_: int) -> ServerState:
-        """The state after the combined update of a round; unchanged without one."""
+    def apply(self, state: ServerState, step: Step | None, round_: int, users: int | None = None) -> ServerState:
+        """The state after the combined update of a round; unchanged without one.
+
+        ``users`` is the number of users, by default of those known in the round.
+        """
         if step is None:
             return state
-        items, dense = self.model.direction(state.public, step.items, step.dense, self.users)
+        users = self.roster.count(round_) if users is None else users
+        items, dense = self.model.direction(state.public, step.items, step.dense, users)
         return self.server.optimiser.apply(state, Step(items, dense), round_)
 
     def _step(self, result: CohortResult, public: GlobalParameters) -> Step | None:
@@ -106,8 +110,9 @@ def run_rounds(
 
     The cohort of a round is drawn from the roster unless ``cohorts`` names it.
     """
-    aggregator = Aggregator(config.server, config.model, len(roster.users))
+    aggregator = Aggregator(config.server, config.model, roster)
     for round_ in range(history.last_round + 1, until + 1):
+        state = history.grown(state, round_, config)
         named = None if cohorts is None else cohorts.get(round_)
         cohort = roster.cohort(round_, config.server.fraction, config.seed) if named is None else named
         state, record = run_round(round_, state, clients, cohort, aggregator, config.training.epochs)

@@ -20,7 +20,7 @@ from fedforget.errors import BusyError, RunError
 from fedforget.runtime.files import make_folder, only_writer, write_file
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig, comparable, first_difference, read_config
-from fedforget.server.trajectory import OpenLogs, Trajectory
+from fedforget.server.trajectory import OpenDevices, Trajectory
 from fedforget.server.unlearning.receipt import Receipt
 
 
@@ -34,11 +34,11 @@ class Run:
         self,
         path: Path | None,
         config: RunConfig,
-        open_logs: OpenLogs | None = None,
+        open_devices: OpenDevices | None = None,
         on_commit: Callable[[ErasureRequest], None] | None = None,
     ) -> None:
         self.path = path
-        self._open_logs = open_logs
+        self._open_devices = open_devices
         self._on_commit = on_commit
         self._busy = False
         self.config = config if path is None else _prepare(path, config)
@@ -150,7 +150,7 @@ class Run:
             )
 
     def _open(self, trajectory: int) -> Trajectory:
-        return Trajectory.open(self._folder(trajectory), self.config, self._open_logs)
+        return Trajectory.open(self._folder(trajectory), self.config, self._open_devices)
 
     def _other_trajectories(self) -> list[Path]:
         assert self.path is not None

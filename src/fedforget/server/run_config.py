@@ -17,7 +17,7 @@ from fedforget.protocol.device_config import DeviceConfig
 from fedforget.runtime.files import write_file
 from fedforget.server.server_config import ServerConfig
 
-FORMAT = 3
+FORMAT = 4
 #: How the devices are reached: all in one process, or over a network.
 ENGINES = ["simulation", "flower"]
 
@@ -125,7 +125,7 @@ def read_config(path: Path) -> dict[str, Any]:
     if values.get("format") != FORMAT:
         raise RunError(
             f"{path} has format {values.get('format')!r}; this version of fedforget reads format {FORMAT}.",
-            "Use the version of fedforget that wrote it (0.2 for format 2), or train again in another folder.",
+            "Use the version of fedforget that wrote it (0.2 for format 2, an early 0.3 for 3), or train again.",
         )
     return values
 
@@ -143,6 +143,10 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str
 
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what may differ between two openings of a run: id, trajectory, location of the data."""
-    rest = {name: value for name, value in values.items() if name not in ("id", "trajectory")}
-    return {**rest, "data": {"digest": values.get("data", {}).get("digest")}}
+    """A configuration without what may differ between two openings of a run: id, trajectory, location of the data.
+
+    A simulated run has its own copy of its data; on a network the catalogue must be the same.
+    """
+    rest = {name: value for name, value in values.items() if name not in ("id", "trajectory", "data")}
+    on_network = values.get("engine", "simulation") != "simulation"
+    return {**rest, "data": {"digest": values.get("data", {}).get("digest")}} if on_network else rest

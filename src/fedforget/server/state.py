@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,16 @@ class ServerState:
         names = sorted(self.moments)
         named = [np.frombuffer(" ".join(names).encode("utf-32-le"), np.float32)] if names else []
         return checksum_of([self.public.items, self.public.dense, *named, *(self.moments[name] for name in names)])
+
+    def grown(self, rows: Array) -> ServerState:
+        """The state with more item rows. Moments whose name ends in ``items`` have a row per item, 0 for new ones."""
+        public = replace(self.public, items=np.concatenate([self.public.items, rows]))
+        zeros = np.zeros_like(rows)
+        moments = {
+            name: np.concatenate([value, zeros]) if name.endswith("items") else value
+            for name, value in self.moments.items()
+        }
+        return ServerState(public, moments)
 
     def to_bytes(self) -> bytes:
         """The content of a safetensors file."""

@@ -13,11 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedforget.errors import RunError, RunWarning
-from fedforget.runtime.randomness import UserId, user_key
+from fedforget.runtime.randomness import UserId
 from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
@@ -25,47 +22,48 @@ from fedforget.server.run_config import RunConfig
 from fedforget.server.state import ServerState
 
 
-class DeviceLogs(Protocol):
-    """The update logs of devices that are simulated in the server's process; they are part of the trajectory."""
+class DeviceFiles(Protocol):
+    """The files of devices that are simulated in the server's process; they are part of the trajectory."""
 
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
 
-    def branch(self, folder: Path | None, until: int, without: NDArray[np.uint64]) -> DeviceLogs:
-        """New logs that begin as these up to a round, without some users."""
+    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], additions: int) -> DeviceFiles:
+        """New files with the log entries up to a round and the data after some additions, without some users."""
 
     def copy_to(self, other: Any) -> None:
-        """Copy every entry into other logs."""
+        """Copy every log entry into other files."""
 
     def close(self) -> None:
         """Close the files."""
 
 
-#: Opens the logs of simulated devices in a folder (None: in memory).
-OpenLogs = Callable[[Path | None, RunConfig], DeviceLogs]
+#: Opens the files of simulated devices in a folder (None: in memory).
+OpenDevices = Callable[[Path | None, RunConfig], DeviceFiles]
 
 
 class Trajectory:
-    """The server's history and metrics of one trajectory and, in a simulation, the devices' logs."""
+    """The server's history and metrics of one trajectory and, in a simulation, the devices' files."""
 
-    def __init__(self, folder: Path | None, history: History, logs: DeviceLogs | None = None) -> None:
+    def __init__(self, folder: Path | None, history: History, devices: DeviceFiles | None = None) -> None:
         self.folder = folder
         self.history = history
-        self.logs = logs
+        self.devices = devices
         self.metrics = MetricsFile(None if folder is None else folder / "metrics.jsonl")
 
     @classmethod
-    def open(cls, folder: Path | None, config: RunConfig, open_logs: OpenLogs | None = None) -> Trajectory:
+    def open(cls, folder: Path | None, config: RunConfig, open_devices: OpenDevices | None = None) -> Trajectory:
         """Open the trajectory in a folder, or create it."""
         history = History(folder, config.model.dense_layout, config.server.snapshot_every)
-        return cls(folder, history, None if open_logs is None else open_logs(_devices(folder), config))
+        return cls(folder, history, None if open_devices is None else open_devices(_devices(folder), config))
 
     def branch(self, folder: Path | None, until: int, without: Sequence[UserId], request: str) -> Trajectory:
         """A new trajectory that begins as this one up to a round, without some users."""
         history = self.history.branch(folder, until, without, request)
-        keys = np.array([user_key(user) for user in without], np.uint64)
-        logs = None if self.logs is None else self.logs.branch(_devices(folder), until, keys)
-        other = Trajectory(folder, history, logs)
+        devices = self.devices
+        if devices is not None:
+            devices = devices.branch(_devices(folder), until, without, self.history.additions())
+        other = Trajectory(folder, history, devices)
         FactorsFolder(self.folder).link_to(FactorsFolder(folder), until)
         for round_ in range(1, until + 1):  # the old lines count the forgotten users
             other.add_metrics(other.history.record(round_))
@@ -74,20 +72,20 @@ class Trajectory:
     def copy_to(self, other: Trajectory) -> None:
         """Copy everything into an empty trajectory, whose log settings may differ."""
         self.history.copy_to(other.history, self.history.last_round)
-        if self.logs is not None:
-            self.logs.copy_to(other.logs)
+        if self.devices is not None:
+            self.devices.copy_to(other.devices)
         for line in self.metrics.read():
             other.metrics.append(line)
 
     def close(self) -> None:
         self.history.close()
-        if self.logs is not None:
-            self.logs.close()
+        if self.devices is not None:
+            self.devices.close()
 
     def last_complete_round(self) -> int:
         """The last round that history, snapshots and device logs all have; 0 before the first."""
         finished = self.history.last_round
-        logged = max(finished, 0) if self.logs is None else self.logs.last_round()
+        logged = max(finished, 0) if self.devices is None else self.devices.last_round()
         complete = 0
         if finished >= 0:
             usable = self.history.usable_rounds()
@@ -109,7 +107,7 @@ class Trajectory:
         """Whether history and logs both end with this round."""
         if self.history.last_round != round_:
             return False
-        return self.logs is None or self.logs.last_round() == self.history.last_active_round(round_)
+        return self.devices is None or self.devices.last_round() == self.history.last_active_round(round_)
 
     def drop_after(self, round_: int, state: ServerState) -> None:
         """Remove every later round, and files that a crash left behind; store the initial state if there is none."""

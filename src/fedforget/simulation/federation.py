@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from fedforget.data import Interactions
+from fedforget.data.growth import Added, grow, with_ids, without_known
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
-from fedforget.device.log import LogStore, MemoryStore, PackedStore, SqliteStore
-from fedforget.device.log.device_log import DeviceLog, open_log
-from fedforget.errors import ConfigError, RunError
+from fedforget.device.recommendation import Best, best_items
+from fedforget.errors import ConfigError, RunError, RunWarning
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
 from fedforget.models.parameters import Array
@@ -29,18 +32,20 @@ from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig, new_id
 from fedforget.server.trajectory import Trajectory
 from fedforget.simulation.clients import Offline, SimulatedClients
+from fedforget.simulation.device_files import DeviceFiles
 from fedforget.simulation.poisoned import PoisonedClients
-from fedforget.simulation.run_data import load_parts, members_only
+from fedforget.simulation.stored_data import stored_parts
 
 
 class Federation(Coordinator):
     """A simulated federation: every user of ``train`` is one client.
 
     ``config`` is a ``RunConfig``, or a model, which is then trained as its ``preset`` says. Further ``settings`` are
-    fields of ``RunConfig``: ``seed``, ``sampler``, ``training``, ``server``, ``log``, ``joins``, ``attack``.
+    fields of ``RunConfig``: ``seed``, ``sampler``, ``training``, ``server``, ``log``, ``joins``, ``attack``. ``test``
+    is the held-out part of the data: it is what ``evaluate`` uses by default, and ``recommend`` leaves it out.
 
-    With a ``path`` the run is stored in that folder: creating it again with the same settings, or
-    ``Federation.open(path)``, continues after the last finished round. ``public`` are the global parameters after
+    With a ``path`` the run is stored in that folder, with a copy of its data: creating it again with the same settings,
+    or ``Federation.open(path)``, continues after the last finished round. ``public`` are the global parameters after
     ``rounds`` rounds. ``compute`` sets where local training runs; it does not affect results. ``offline`` returns
     whether a user's device is offline in a round.
     """
@@ -53,6 +58,7 @@ class Federation(Coordinator):
         train: Interactions,
         config: RunConfig | Recommender | str | None = None,
         *,
+        test: Interactions | None = None,
         path: str | Path | None = None,
         compute: Compute | None = None,
         offline: Offline | None = None,
@@ -69,16 +75,26 @@ class Federation(Coordinator):
         else:
             chosen = configure(settings.pop("model", config), **settings)
         self.path = None if path is None else Path(path)
-        self.train = train if self.path is None else members_only(self.path, train)
-        forgotten = set(train.user_ids.tolist()).difference(self.members)
+        stored = None if self.path is None else stored_parts(self.path)
+        self.train, self.test = stored or (train, test)
+        if stored:
+            members = set(self.members)
+            named = {*chosen.joins, *(chosen.attack.users if chosen.attack else ())}
+            chosen = chosen.without([user for user in named if user not in members])
         if source is None:
             source = {key: value for key, value in chosen.data.items() if key != "digest"}
-        chosen = replace(chosen.without(forgotten), data={"digest": self.train.digest, **source})
+        digest = chosen.data.get("digest") if stored else None
+        chosen = replace(chosen, data={"digest": digest or train.digest, **source})
         self.offline = offline
         self._compute = compute or Compute()
         self._compute.check(chosen.model)
-        Roster(self.members, chosen.joins)  # checks the joins before the run folder is created
-        super().__init__(Run(self.path, chosen, _open_logs))
+        if not stored:
+            Roster(self.members, chosen.joins)  # checks the joins before the run folder is created
+        super().__init__(Run(self.path, chosen, DeviceFiles.open))
+        if stored is None:
+            self._files.data.create(self.train, self.test)
+        elif train is not self.train:
+            self._compare(train)
         self._start()
 
     @classmethod
@@ -90,14 +106,19 @@ class Federation(Coordinator):
         model: Recommender | None = None,
         compute: Compute | None = None,
     ) -> Self:
-        """Open a run folder. Data from a named set or a file is loaded again; otherwise pass ``train``.
+        """Open a run folder, with the data that is stored in it. If you pass ``train`` too, differences are reported.
 
         Pass a model of your own if it is neither registered nor in an installed package.
         """
         if model is not None:
             MODELS.register(type(model))
         config = RunConfig.load(Path(path) / "config.toml")
-        return cls(load_parts(path)[0] if train is None else train, config, path=path, compute=compute)
+        if train is None:
+            parts = stored_parts(Path(path))
+            if parts is None:
+                raise RunError(f"{path} has no data.", "Pass its training data: Federation.open(path, train).")
+            train = parts[0]
+        return cls(train, config, path=path, compute=compute)
 
     def fit(
         self,
@@ -148,6 +169,43 @@ class Federation(Coordinator):
     def n_items(self) -> int:
         return self.train.n_items
 
+    def add(self, interactions: Interactions, *, readmit: bool = False) -> Added:
+        """Add interactions, also of new users and with new items; they count from the next round on.
+
+        Users who were forgotten are refused unless ``readmit``; a readmitted user starts anew.
+        """
+        with self._run.locked():
+            self._refuse_while_waiting()
+            self._prepare_to_write()
+            since = self.rounds + 1
+            known = set(self.members)
+            new = [user for user in interactions.user_ids.tolist() if user not in known]
+            again = self.history.suppressed(new)
+            if again and not readmit:
+                shown = ", ".join(repr(user) for user in again[:3])
+                raise ConfigError(
+                    f"{len(again):,} of the users were forgotten before, such as {shown}. Nothing was added.",
+                    "Leave them out, or readmit them: add(interactions, readmit=True), --readmit.",
+                )
+            new_part = without_known(interactions, self.train, *([] if self.test is None else [self.test]))
+            train, added = grow(self.train, new_part, since)
+            added = replace(added, known=len(interactions) - len(new_part), readmitted=len(again))
+            if added.interactions:
+                roster = self._roster()
+                number = self.history.additions() + 1
+                self._files.data.add(number, new_part, since=since)
+                self.history.extend(number, since, added.users, added.items)
+                self._take_in(train, added, roster)
+            return added
+
+    def _take_in(self, train: Interactions, added: Added, roster: Roster) -> None:
+        """Continue with more interactions."""
+        self.train = train
+        if self.test is not None:
+            self.test = with_ids(self.test, train.user_ids, train.item_ids)
+        self.devices.extend(train)
+        self._cached_roster = self.members, roster.extended(added.users, added.since)
+
     def clients(self) -> Clients:
         return self._reached(self.devices)
 
@@ -163,7 +221,7 @@ class Federation(Coordinator):
                 "Train with Log('float32') instead.",
             )
         config = replace(self.config, log=log, id=new_id(), trajectory=1)
-        other = Federation(self.train, config, path=path, compute=self._compute, offline=self.offline)
+        other = Federation(self.train, config, test=self.test, path=path, compute=self._compute, offline=self.offline)
         if other.history.last_round >= 0:
             raise RunError(f"{path} already holds a run.", "Choose another folder for the copy.")
         if self.history.last_round >= 0:
@@ -175,27 +233,109 @@ class Federation(Coordinator):
         """The scores of all items for a user, in the order of ``train.item_ids``."""
         return self.devices.scorer(self.public)(self.train.user_index(user))
 
-    def evaluate(self, test: Interactions, ranking: Ranking | None = None) -> Evaluation:
-        """Rank each user's test items in both protocols; forgotten users are left out."""
-        if test.n_users > self.train.n_users:
-            test = test.only(self.members)
-        return evaluate(self.devices.scorer(self.public), self.train, test, ranking or Ranking(), self.devices.workers)
+    def evaluate(self, test: Interactions | None = None, ranking: Ranking | None = None) -> Evaluation:
+        """Rank each user's test items in both protocols; forgotten users are left out.
 
-    def recommend(self, user: UserId, k: int = 10) -> list[tuple[UserId, float]]:
-        """The k best items that the user has not interacted with, best first, with their scores."""
-        if k < 1:
-            raise ConfigError(f"k is {k}.", "Ask for at least one recommendation.")
-        scores = self.scores(user).astype(np.float64)
-        seen = self.train.items_of(self.train.user_index(user))
-        scores[seen] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(k, scores.size - seen.size)]
-        return list(zip(self.train.item_ids[best].tolist(), scores[best].tolist(), strict=True))
+        ``test`` is by default the held-out part that the federation was created with.
+        """
+        chosen = self.test if test is None else test
+        if chosen is None or (test is None and not len(chosen)):
+            raise ConfigError("There is no test part.", "Pass one: evaluate(test), or Federation(train, test=test).")
+        n_items = self.public.items.shape[0]
+        train, part = self.train.up_to(n_items), self._aligned(chosen).up_to(n_items)
+        return evaluate(self.devices.scorer(self.public), train, part, ranking or Ranking(), self.devices.workers)
+
+    def _aligned(self, test: Interactions) -> Interactions:
+        """Test data with the ids of the training data, without forgotten users."""
+        if test.n_users > self.train.n_users:
+            test = test.only([user for user in self.members if user in test.user_index_of])
+        begins = all(
+            np.array_equal(ids[: other.size], other)
+            for ids, other in ((self.train.user_ids, test.user_ids), (self.train.item_ids, test.item_ids))
+        )
+        return with_ids(test, self.train.user_ids, self.train.item_ids) if begins else test
+
+    def recommend(
+        self,
+        user: UserId,
+        k: int = 10,
+        *,
+        candidates: Sequence[UserId] | None = None,
+        exclude: Sequence[UserId] = (),
+    ) -> list[tuple[UserId, float]]:
+        """The k best items for a user, best first, with their scores; without all items that the user has.
+
+        ``candidates`` are the items to choose from (default: all), ``exclude`` items to leave out.
+        """
+        place = np.array([self.train.user_index(user)])
+        best = self._best(place, k, candidates, exclude)
+        found = best.items[0] >= 0
+        return list(
+            zip(self.train.item_ids[best.items[0][found]].tolist(), best.scores[0][found].tolist(), strict=True)
+        )
+
+    def recommend_all(
+        self,
+        k: int = 10,
+        users: Sequence[UserId] | None = None,
+        *,
+        candidates: Sequence[UserId] | None = None,
+        exclude: Sequence[UserId] = (),
+    ) -> pl.DataFrame:
+        """The k best items for several users, by default all: a data frame of user, rank, item and score."""
+        chosen = self.members if users is None else list(users)
+        places = np.array([self.train.user_index(user) for user in chosen], np.int64)
+        best = self._best(places, k, candidates, exclude)
+        row, rank = np.nonzero(best.items >= 0)
+        return pl.DataFrame(
+            {
+                "user": pl.Series(self.train.user_ids[places[row]].tolist()),
+                "rank": rank + 1,
+                "item": pl.Series(self.train.item_ids[best.items[row, rank]].tolist()),
+                "score": best.scores[row, rank],
+            }
+        )
+
+    def item_vectors(self) -> pl.DataFrame:
+        """The item vectors: a data frame of item and vector."""
+        n_items = self.public.items.shape[0]
+        ids = pl.Series(self.train.item_ids[:n_items].tolist())
+        return pl.DataFrame({"item": ids, "vector": self.public.items})
+
+    def user_vectors(self) -> pl.DataFrame:
+        """The user vectors of a model that scores by a dot product: a data frame of user and vector.
+
+        The dot product with an item vector is the score of an item that the user does not have.
+        """
+        vectors = self.devices.user_vectors(self.public)
+        if vectors is None:
+            raise ConfigError(f"{self.model.name} has no user vectors to export.", "Use ials, lightgcn or mf.")
+        rows = vectors(np.arange(self.train.n_users))
+        return pl.DataFrame({"user": pl.Series(self.members), "vector": np.ascontiguousarray(rows)})
+
+    def _best(
+        self, places: NDArray[np.int64], k: int, candidates: Sequence[UserId] | None, exclude: Sequence[UserId]
+    ) -> Best:
+        n_items = self.public.items.shape[0]
+        allowed = np.full(self.train.n_items, candidates is None)
+        allowed[[self.train.item_index(item) for item in candidates or ()]] = True
+        allowed[[self.train.item_index(item) for item in exclude]] = False
+        excluded = [self.train, *([] if self.test is None else [self.test])]
+        return best_items(
+            self.devices.row_scorer(self.public),
+            places,
+            k,
+            n_items,
+            [part.up_to(n_items) for part in excluded],
+            self.devices.workers,
+            None if allowed.all() else allowed[:n_items],
+        )
 
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
     def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
-        devices = self.devices.branch(cast(DeviceLog, new.logs), done, forgotten)
+        devices = self.devices.branch(cast(DeviceFiles, new.devices).log, done, forgotten)
         if not new.is_at(done):
             devices.roll_back(done)
         if done <= start:
@@ -207,6 +347,7 @@ class Federation(Coordinator):
 
     def _after_erasure(self, users: Sequence[UserId]) -> None:
         self.train = self.train.without(users)
+        self.test = None if self.test is None else self.test.without(users)
         self._start()
 
     def _roll_back_devices(self, round_: int) -> None:
@@ -221,17 +362,31 @@ class Federation(Coordinator):
 
     def _start(self) -> None:
         """Load server and devices from the trajectory in service."""
-        log = cast(DeviceLog, self._run.current.logs)
-        self.devices = Devices(self.train, self.config, log, self._compute)
+        self.devices = Devices(
+            self.train, self.config, self._files.log, self._compute, size=lambda round_: self.history.size(round_)
+        )
         self._load()
         self.devices.restore(self.rounds)
 
+    @property
+    def _files(self) -> DeviceFiles:
+        return cast(DeviceFiles, self._run.current.devices)
 
-def _open_logs(folder: Path | None, config: RunConfig) -> DeviceLog:
-    """The logs of all devices, in a folder or in memory."""
-    store: LogStore
-    if folder is None:
-        store = MemoryStore()
-    else:
-        store = (PackedStore if config.log.store == "packed" else SqliteStore)(folder, config.id)
-    return open_log(config, config.id, store)
+    def _compare(self, given: Interactions) -> None:
+        """Report data that was passed in and is not in the run; it may have users who were forgotten."""
+        members = set(self.members)
+        forgotten = self.history.suppressed([user for user in given.user_ids.tolist() if user not in members])
+        unknown = without_known(given.without(forgotten), self.train, *([] if self.test is None else [self.test]))
+        if len(unknown) > len(given) / 2:
+            raise RunError(
+                f"{self.path} holds a run with other data: {len(unknown):,} of the {len(given):,} interactions are not "
+                "in it.",
+                "Use another folder for a new run, or Federation.open(path) to continue this one.",
+            )
+        if len(unknown):
+            warnings.warn(
+                f"{len(unknown):,} interactions of the data are not in {self.path} and are not used. "
+                "Add them: fed.add(data), or fedforget data add RUN FILE.",
+                RunWarning,
+                stacklevel=3,
+            )

@@ -106,7 +106,7 @@ def test_devices_and_server_agree_where_a_cohort_is_one_client(board, model, rep
     np.testing.assert_allclose(device.public.dense, server.public.dense, rtol=0, atol=2e-5)
     for user in (6, 7, 8):
         np.testing.assert_allclose(device.devices.private(user), server.devices.private(user), rtol=0, atol=2e-5)
-    logs = [made._run.current.logs for made in results]
+    logs = [made._run.current.devices.log for made in results]
     for round_, users in cohorts.items():
         keys = device.train.user_keys[[device.train.user_index(user) for user in users if user != 5]]
         one, other = (log.read(round_, keys)[1] for log in logs)

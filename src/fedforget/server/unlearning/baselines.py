@@ -42,7 +42,7 @@ class Retrain(Method):
             raise ConfigError(f"lr_scale is {self.lr_scale}.", "Give a positive factor for the server's learning rate.")
 
     def schedule(self, past: Past) -> list[Step]:
-        if not self._draws_new_cohorts(past.last):
+        if not self.trains_anew(past.last):
             return strides(past, self.stride)
         ends = [past.last * step // self.steps for step in range(self.steps + 1)]
         cohorts = [past.draw(end, self.fraction) for end in ends[1:]]
@@ -52,20 +52,21 @@ class Retrain(Method):
         ]
 
     def step(self, past: PastStep) -> Result:
-        if not self._draws_new_cohorts(past.of.last):
+        if not self.trains_anew(past.of.last):
             return past.train()
         server = past.aggregator.server
         optimiser = replace(server.optimiser, lr=server.optimiser.lr * self.lr_scale, horizon=self.steps)
         aggregator = replace(past.aggregator, server=replace(server, optimiser=optimiser))
         ((end, users),) = past.asked.items()
-        results = past.clients.run(Train(past.epochs), past.asked, past.public)
+        results = past.clients.run(Train(past.epochs, current=True), past.asked, past.public)
         step, accepted = aggregator.combine(results[end], past.public, users)
-        return aggregator.apply(past.state, step, past.number), {end: accepted}
+        everyone = len(aggregator.roster.users)
+        return aggregator.apply(past.state, step, past.number, everyone), {end: accepted}
 
     def begin(self, first: int, last: int) -> int:
         return 1
 
-    def _draws_new_cohorts(self, rounds: int) -> bool:
+    def trains_anew(self, rounds: int) -> bool:
         return 0 < self.steps < rounds
 
 

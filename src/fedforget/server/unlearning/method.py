@@ -132,6 +132,10 @@ class Method(Component):
         """The first round to replay when forgotten users took part from ``first`` on."""
         return first
 
+    def trains_anew(self, rounds: int) -> bool:
+        """Whether it trains a new model on everything that devices have now, instead of replaying these past rounds."""
+        return False
+
     def more_rounds(self, last: int) -> int:
         """The number of ordinary rounds to train at the end."""
         return 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from fedforget.errors import ConfigError, QuorumError
 from fedforget.models import GlobalParameters
+from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.updates import CohortResult
 from fedforget.server.clients import Clients
 from fedforget.server.history import History, OnRound, RoundRecord
@@ -71,7 +72,7 @@ def replay(
     new: History,
     clients: Clients,
     aggregator: Aggregator,
-    epochs: int,
+    config: DeviceConfig,
     quorum: Quorum,
     on_round: OnRound,
 ) -> Tally:
@@ -89,7 +90,9 @@ def replay(
             continue
         started = time.perf_counter()
         results: Mapping[int, CohortResult] = {}
+        state = new.grown(state, past.last if method.trains_anew(past.last) else step.last, config)
         if step.asked:
+            epochs = config.training.epochs
             state, results = method.step(PastStep(step, past, number, state, epochs, clients, aggregator))
         records = _records(step, results, time.perf_counter() - started)
         tally.add(records, state.public)
