@@ -8,6 +8,7 @@ from rich.table import Table
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
+from fedforget.errors import ConfigError
 from fedforget.models import MODELS
 from fedforget.protocol.encoding import ENCODINGS
 from fedforget.protocol.sampler import SAMPLERS
@@ -34,7 +35,7 @@ def components(as_json: AsJson = False) -> None:
     Give a setting with --set, such as --set optimiser=adam --set optimiser.lr=0.05. Packages add components through
     entry points; see docs/extending.md.
     """
-    listed = {place: {name: registry.defaults(name) for name in registry} for place, registry in PLACES.items()}
+    listed = {place: {name: _defaults(registry, name) for name in registry} for place, registry in PLACES.items()}
     defaults = configure().to_dict()
     other = {
         section: {name: value for name, value in defaults[section].items() if f"{section}.{name}" not in PLACES}
@@ -50,6 +51,14 @@ def components(as_json: AsJson = False) -> None:
     for section, settings in other.items():
         table.add_row(section, "", _shown(settings))
     show.result({"components": listed, "settings": other}, as_json, table)
+
+
+def _defaults(registry: Registry[Any], name: str) -> dict[str, Any]:
+    """The settings of a component; for one whose package is broken, the problem."""
+    try:
+        return registry.defaults(name)
+    except ConfigError as error:
+        return {"broken": error.problem}
 
 
 def _shown(values: dict[str, object]) -> str:

@@ -13,6 +13,7 @@ from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.cli.requests import parse_users
 from fedforget.data import load
+from fedforget.server.presets import read_tables
 from fedforget.server.unlearning import default_method
 
 
@@ -45,7 +46,8 @@ def up(
     """
     from fedforget.flower.testbed.trial import Trial
 
-    chosen = opt.run_config(model, preset, seed, config, ["server.fraction=0.5", *(assignments or ())])
+    half = config is None or "fraction" not in read_tables(config).get("server", {})
+    chosen = opt.run_config(model, preset, seed, config, [*(["server.fraction=0.5"] * half), *(assignments or ())])
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     interactions = interactions.only(interactions.user_ids[:num_users].tolist())
     train_part, test_part = interactions.split(0.2, chosen.seed)

@@ -115,7 +115,7 @@ def _method(model: Recommender, name: str | None, assignments: Sequence[str]) ->
     default = default_method(model)
     if name is None and not assignments:
         return default
-    chosen = METHODS.build(default.name if name is None else name)
+    chosen = default if name in (None, default.name) else METHODS.build(name)
     pairs = map(opt.parse_assignment, assignments)
     return METHODS.build(chosen.settings() | {".".join(key): value for key, value in pairs})
 

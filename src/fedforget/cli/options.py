@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,9 +39,10 @@ Assignments = Annotated[
 #: Seed and preset of benchmarks, which have no configuration file.
 BenchSeed = Annotated[int, typer.Option("--seed", help="Seed of all random draws.")]
 BenchPreset = Annotated[str, typer.Option("--preset", help=f"{' or '.join(PRESETS)} (the FRU paper's recipe).")]
-TestShare = Annotated[
-    float, typer.Option(help="Fraction of each user's items kept for evaluation.", rich_help_panel="Data")
-]
+_TEST_SHARE = typer.Option("--test", help="Fraction of each user's items kept for evaluation.", rich_help_panel="Data")
+TestShare = Annotated[float, _TEST_SHARE]
+#: The same where it may be left out; then it is 0.2.
+NewTestShare = Annotated[float | None, _TEST_SHARE]
 
 
 def named_models(names: str) -> list[str]:
@@ -59,7 +61,9 @@ def run_config(
     if preset is not None:
         tables["preset"] = preset
     if model is not None:
-        tables["model"] = {"name": model}
+        table = tables.get("model", {})
+        table = {"name": table} if isinstance(table, str) else dict(table)
+        tables["model"] = {**table, "name": model} if table.get("name", model) == model else {"name": model}
     if seed is not None:
         tables["seed"] = seed
     for assignment in assignments or ():
@@ -92,7 +96,11 @@ def resolve(key: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
         if found:
             names = " or ".join(".".join(path) for path in found)
             raise ConfigError(f"--set {'.'.join(key)} could be {names}.", "Give the full name.")
-    raise unknown_choice("setting", ".".join(key), [".".join(path) for path in _paths(tables)])
+    settings = [".".join(path) for path in _paths(tables)]
+    by_last = {name.rpartition(".")[2]: name for name in settings}
+    close = difflib.get_close_matches(key[-1], list(by_last), n=1)
+    hint = f"Did you mean {by_last[close[0]]}? " if close else ""
+    raise ConfigError(f"Unknown setting {'.'.join(key)!r}.", f"{hint}All settings: fedforget components.")
 
 
 def assign(tables: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -100,8 +108,13 @@ def assign(tables: dict[str, Any], path: Sequence[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
         below = tables.get(name, {})
+        if not isinstance(below, str | Mapping):
+            raise ConfigError(f"--set {'.'.join(path)}: {name} is {below!r}, not a table.", "Set it by its own name.")
         tables[name] = {"name": below} if isinstance(below, str) else dict(below)
         tables = tables[name]
+    present = tables.get(last)
+    if isinstance(value, str) and isinstance(present, Mapping) and "name" not in present:
+        value = {**present, "name": value}  # settings of a component that were given before its name
     tables[last] = value
 
 

@@ -56,10 +56,11 @@ def train(
     seed: opt.Seed = None,
     config: opt.ConfigFile = None,
     assignments: opt.Assignments = None,
-    test: opt.TestShare = 0.2,
+    test: opt.NewTestShare = None,
     split: Annotated[
-        str, typer.Option(help=f"Which items are kept: {' or '.join(SPLITS)} (the latest).", rich_help_panel="Data")
-    ] = "random",
+        str | None,
+        typer.Option(help=f"Which items are kept: {' (default) or '.join(SPLITS)} (latest).", rich_help_panel="Data"),
+    ] = None,
     folder: Folder = None,
     user_column: UserColumn = None,
     item_column: ItemColumn = None,
@@ -86,15 +87,23 @@ def train(
     if rounds < 0:
         raise ConfigError(f"rounds is {rounds}.", "Give 0 or more.")
     compute = Compute(trainer, device, workers)
-    given = {"--model": model, "--preset": preset, "--seed": seed, "--config": config, "--set": assignments}
+    given: dict[str, object] = {
+        "--model": model,
+        "--preset": preset,
+        "--seed": seed,
+        "--config": config,
+        "--set": assignments or None,
+    }
+    given |= {"--test": test, "--split": split, "--malicious": malicious}
     if data is None:
         for name, value in given.items():
-            if value:
+            if value is not None:
                 raise ConfigError(f"{name} was given without data.", "A run keeps the settings it was started with.")
         fed = open_run(out, compute)
     else:
         chosen = opt.run_config(model, preset, seed, config, assignments)
         options = file_options(user_column, item_column, separator, time_column, rating_column, min_rating)
+        test, split = 0.2 if test is None else test, split or SPLITS[0]
         train_part, test_part = load(data, folder=folder, **options).split(test, chosen.seed, split)
         name = data if data in NAMES else str(Path(data).expanduser().resolve())
         if malicious is not None:

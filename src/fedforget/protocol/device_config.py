@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from fedforget.models import MODELS, Recommender
 from fedforget.protocol.log import Log
 from fedforget.protocol.sampler import SAMPLERS, MixedSampler, Sampler
 from fedforget.protocol.training import LocalTraining
+from fedforget.runtime.settings import build_from, check_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,11 @@ class DeviceConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", MODELS.build(self.model))
+        object.__setattr__(self, "sampler", SAMPLERS.build(self.sampler))
+        object.__setattr__(self, "training", build_from(LocalTraining, self.training, "training"))
+        object.__setattr__(self, "log", build_from(Log, self.log, "log"))
+        object.__setattr__(self, "seed", check_types(DeviceConfig, {"seed": self.seed})["seed"])
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed is {self.seed}.", "Give a whole number from 0 to 2^63 - 1.")
         if self.training.refit and not self.model.dot_product:
@@ -46,11 +51,4 @@ class DeviceConfig:
     @staticmethod
     def parse(values: Mapping[str, Any]) -> dict[str, Any]:
         """Read the constructor's arguments from nested tables; missing tables are left out."""
-        readers: dict[str, Callable[[Any], Any]] = {
-            "model": MODELS.build,
-            "sampler": SAMPLERS.build,
-            "training": lambda table: LocalTraining(**table),
-            "log": lambda table: Log(**table),
-            "seed": operator.index,
-        }
-        return {name: read(values[name]) for name, read in readers.items() if name in values}
+        return {name: values[name] for name in ("model", "sampler", "training", "log", "seed") if name in values}

@@ -7,6 +7,7 @@ installed package offers through the Python entry points of the registry's group
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -15,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from fedforget.errors import ConfigError, MissingComponentError, unknown_choice
+from fedforget.runtime.settings import SettingError, check_types
 
 C = TypeVar("C", bound="Component")
 
@@ -49,28 +51,33 @@ class Registry(Generic[C]):
         """Iterate over the names: built-in and registered components first, then installed ones."""
         return iter({**self._known, **_installed(self.group)})
 
-    def register(self, component: type[C]) -> type[C]:
+    def register(self, component: Any) -> type[C]:
         """Add a component class under its name."""
-        if not issubclass(component, self.base) or not isinstance(getattr(component, "name", None), str):
+        kind = isinstance(component, type) and issubclass(component, self.base)
+        if not kind or not isinstance(getattr(component, "name", None), str):
             raise ConfigError(
-                f"{component.__name__} is not a {self.kind}.",
+                f"{getattr(component, '__name__', repr(component))} is not a {self.kind}.",
                 f"Extend {self.base.__name__} and give the class a name: name: ClassVar[str] = '...'.",
             )
+        if reason := _incomplete(component):
+            raise ConfigError(f"{component.__name__} cannot be used by its name: {reason}", "See docs/extending.md.")
         registered = self._known.get(component.name, component)
-        if registered.__qualname__ != component.__qualname__:
+        if (registered.__module__, registered.__qualname__) != (component.__module__, component.__qualname__):
             raise ConfigError(
                 f"There is a {self.kind} named {component.name!r} already: "
                 f"{registered.__module__}.{registered.__qualname__}.",
                 "Choose another name.",
             )
         self._known[component.name] = component
-        return component
+        return self._known[component.name]
 
     def find(self, name: object) -> type[C]:
         """The component class with a name."""
-        if name not in self._known and (entry := _installed(self.group).get(str(name))) is not None:
+        known = isinstance(name, str) and name in self._known
+        if not known and (entry := _installed(self.group).get(str(name))) is not None:
             self.register(_load(entry, self.kind))
-        if not isinstance(name, str) or name not in self._known:
+            known = True
+        if not known or not isinstance(name, str):
             hint = f"Others need their package installed (entry point group {self.group})."
             raise unknown_choice(self.kind, name, list(self), hint, MissingComponentError)
         return self._known[name]
@@ -79,20 +86,23 @@ class Registry(Generic[C]):
         """Build a component from its name, or from a table with its name and settings; an object is returned as is."""
         if isinstance(spec, self.base):
             return spec
+        if isinstance(spec, list | set):
+            raise SettingError(f"The {self.kind} is {spec!r}.", "Give a name, or a table with a name.")
         if isinstance(spec, Mapping):
             if "name" not in spec:
                 raise ConfigError(f"A {self.kind} has no name: {dict(spec)}.", f"Known: {', '.join(self)}.")
             settings = {**spec, **settings}
             spec = settings.pop("name")
         component = self.find(spec)
-        try:
-            return component(**settings)
-        except TypeError as error:
-            accepted = ", ".join(field.name for field in fields(component)) or "none"
-            raise ConfigError(
-                f"{self.kind.capitalize()} {spec!r} does not take these settings: {settings}. {error}.",
-                f"Its settings: {accepted}.",
-            ) from error
+        accepted = [field.name for field in fields(component)]
+        for name in settings:
+            if name not in accepted:
+                close = difflib.get_close_matches(name, accepted, n=1)
+                raise ConfigError(
+                    f"{self.kind.capitalize()} {spec!r} does not take {name!r}.",
+                    f"{f'Did you mean {close[0]!r}? ' if close else ''}Its settings: {', '.join(accepted) or 'none'}.",
+                )
+        return component(**check_types(component, settings))
 
     def defaults(self, name: str) -> dict[str, Any]:
         """The settings of a component with their default values; None for those without."""
@@ -120,20 +130,40 @@ class ComponentField(Generic[C]):
 _REGISTRIES: dict[str, Registry[Any]] = {}
 
 
-def register(component: type[C]) -> type[C]:
+def register(component: Any) -> Any:
     """Class decorator: register a component by its name in this process.
 
     To install a component everywhere, also on devices, offer it as an entry point of a package instead.
     """
     for registry in _REGISTRIES.values():
-        if issubclass(component, registry.base):
+        if isinstance(component, type) and issubclass(component, registry.base):
             return registry.register(component)
     raise ConfigError(f"{component!r} is not a component.", f"Extend the base class of a {', a '.join(_REGISTRIES)}.")
 
 
 @cache
 def _installed(group: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=group)}
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if found.setdefault(entry.name, entry).value != entry.value:
+            raise ConfigError(
+                f"Two packages offer {entry.name!r} in {group}: {found[entry.name].value} and {entry.value}.",
+                "Uninstall one of them.",
+            )
+    return found
+
+
+def _incomplete(component: type) -> str:
+    """Why a component class cannot be used by its name; empty if it can."""
+    names = [field.name for field in fields(component)]
+    if "name" in names:
+        return "name is a field: annotate it as ClassVar[str]."
+    own = [name for name, kind in vars(component).get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
+    if not set(own) <= set(names):
+        return f"its setting {own[0]!r} is not a dataclass field: decorate the class with @dataclass(frozen=True)."
+    if missing := getattr(component, "__abstractmethods__", None):
+        return f"it does not implement {', '.join(sorted(missing))}."
+    return ""
 
 
 def _load(entry: EntryPoint, kind: str) -> type[Any]:
@@ -160,4 +190,6 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_plain(element) for element in value]
+    return value.item() if hasattr(value, "item") else value

@@ -20,6 +20,8 @@ from fedforget.server.run_config import RunConfig
 from fedforget.server.server_config import ServerConfig
 
 PRESETS = ["default", "paper"]
+#: Settings that belong to one run.
+OF_ONE_RUN = ("format", "id", "trajectory", "engine", "data")
 #: Default number of rounds, and the number of rounds over which the server's learning rate falls.
 ROUNDS = 100
 #: Standard deviation of the initial embeddings in the reproduction of the paper (docs/decisions/0003).
@@ -32,24 +34,33 @@ def configure(model: Recommender | str | None = None, preset: str = "default", *
         raise unknown_choice("preset", preset, PRESETS)
     chosen = MODELS.build("ials" if model is None else model)
     config = _paper(chosen) if preset == "paper" else _default(chosen)
+    return with_settings(config, **settings)
+
+
+def with_settings(config: RunConfig, **settings: Any) -> RunConfig:
+    """A configuration with some fields replaced; None leaves a field as it is."""
     names = [field.name for field in fields(RunConfig)]
     for name in settings:
         if name not in names:
-            raise unknown_choice("setting", name, ["preset", *names])
+            raise unknown_choice("setting", name, names)
     return replace(config, **{name: value for name, value in settings.items() if value is not None})
 
 
 def configure_from(tables: Mapping[str, Any]) -> RunConfig:
     """The configuration of a preset, changed by nested tables as in a ``config.toml``.
 
-    Tables may be missing; ``preset`` may be given beside them.
+    Tables may be missing; ``preset`` may be given beside them. What belongs to one run only (``OF_ONE_RUN``) is left
+    out, so that the ``config.toml`` of a run can be used for another.
     """
-    model_table = tables.get("model", {})
-    model = MODELS.build(model_table if isinstance(model_table, str) else {"name": "ials", **model_table})
-    base = configure(model, tables.get("preset", "default")).to_dict()
-    changes = {name: value for name, value in tables.items() if name not in ("preset", "model")}
     try:
-        return RunConfig.from_dict(_merged(base, changes))
+        model_table = tables.get("model", {})
+        model = MODELS.build(model_table if isinstance(model_table, str) else {"name": "ials", **model_table})
+        base = configure(model, tables.get("preset", "default")).to_dict()
+        changes = {name: value for name, value in tables.items() if name not in ("preset", "model", *OF_ONE_RUN)}
+        new = {name: value for name, value in base.items() if name not in OF_ONE_RUN}
+        return RunConfig.from_dict(_merged(new, changes))
+    except ConfigError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"The configuration cannot be read: {error}.", "See docs/configuration.md.") from error
 
@@ -87,6 +98,8 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     result = dict(base)
     for name, value in changes.items():
         old = result.get(name)
+        if isinstance(value, str) and isinstance(old, Mapping):
+            value = {"name": value}
         if (
             isinstance(value, Mapping)
             and isinstance(old, Mapping)

@@ -15,6 +15,7 @@ from fedforget.errors import ConfigError, RunError, unknown_choice
 from fedforget.protocol.attack import Attack
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.runtime.files import write_file
+from fedforget.runtime.settings import build_from
 from fedforget.server.server_config import ServerConfig
 
 FORMAT = 4
@@ -46,6 +47,7 @@ class RunConfig(DeviceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "server", build_from(ServerConfig, self.server, "server"))
         if self.engine not in ENGINES:
             raise unknown_choice("engine", self.engine, ENGINES)
         rule = self.server.aggregation.name
@@ -75,7 +77,7 @@ class RunConfig(DeviceConfig):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read from nested tables; missing ones have their defaults."""
         readers: dict[str, Callable[[Any], Any]] = {
-            "server": lambda table: ServerConfig(**table),
+            "server": lambda table: table,
             "joins": lambda joins: {entry["user"]: entry["round"] for entry in joins},
             "attack": lambda table: Attack(**table),
             "data": dict,
@@ -95,7 +97,7 @@ class RunConfig(DeviceConfig):
         return replace(self, joins=joins, attack=None if self.attack is None else self.attack.without(users))
 
     def save(self, path: Path) -> None:
-        write_file(path, tomli_w.dumps(self.to_dict()).encode())
+        write_file(path, tomli_w.dumps(_without_none(self.to_dict())).encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -107,6 +109,15 @@ class RunConfig(DeviceConfig):
             return cls.from_dict(values)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}.", "Restore it or start a new run.") from error
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables without settings that are None, which TOML cannot express; such settings are None by default."""
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def read_config(path: Path) -> dict[str, Any]:

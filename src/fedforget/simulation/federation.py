@@ -26,7 +26,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.history import OnRound, RoundRecord
-from fedforget.server.presets import configure
+from fedforget.server.presets import configure, with_settings
 from fedforget.server.roster import Roster
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig, new_id
@@ -71,7 +71,7 @@ class Federation(Coordinator):
                 f"User {user!r} has no training interactions.", "Drop such users, or split with a smaller test share."
             )
         if isinstance(config, RunConfig):
-            chosen = replace(config, **settings)
+            chosen = with_settings(config, **settings)
         else:
             chosen = configure(settings.pop("model", config), **settings)
         self.path = None if path is None else Path(path)

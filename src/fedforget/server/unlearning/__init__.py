@@ -14,7 +14,7 @@ METHODS = Registry("method", "fedforget.methods", Method, FRU, Retrain, FedRemov
 
 def default_method(model: Recommender) -> Method:
     """The default method of ``forget()`` for a model."""
-    return condensed_retrain(model) if model.closed_form else FRU().for_model(model)
+    return condensed_retrain(model) if model.closed_form else FRU()
 
 
 def condensed_retrain(model: Recommender) -> Retrain:
@@ -24,7 +24,7 @@ def condensed_retrain(model: Recommender) -> Retrain:
 
 def why_chosen(method: Method, model: Recommender, server: ServerConfig) -> str:
     """Why a method is used, for estimates and receipts."""
-    if method != default_method(model).for_server(server):
+    if method != default_method(model).for_model(model).for_server(server):
         return "as asked for"
     if model.closed_form:
         return f"the default for {model.name}, which learns from scratch in {STEPS} rounds and has no epochs to shorten"

@@ -71,8 +71,8 @@ class Estimate:
         if self.method["name"] != "fru" or stride < 4 or not few:
             return ""
         return (
-            f"\n  accuracy   {self.communication_rounds} steps are few: --stride {stride // 2} takes about twice as "
-            "many and comes closer to retraining"
+            f"\n  accuracy   {self.communication_rounds} steps are few: --set stride={stride // 2} takes about twice "
+            "as many and comes closer to retraining"
         )
 
 
