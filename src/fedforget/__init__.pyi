@@ -1,5 +1,6 @@
 from .data import Interactions, load, synthetic
 from .device.compute import Compute
+from .device.device import Device
 from .errors import ConfigError, DataError, FedForgetError, RunError
 from .evaluation import Evaluation, Ranking
 from .models import IALS, MF, NCF, GlobalParameters, LightGCN, LocalModel, Recommender
@@ -36,6 +37,7 @@ __all__ = [
     "ConfigError",
     "Continue",
     "DataError",
+    "Device",
     "Encoding",
     "Estimate",
     "Evaluation",

@@ -12,6 +12,7 @@ from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.cli.requests import parse_users, split_ids
 from fedforget.data import load
+from fedforget.device.device import Device
 from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
 from fedforget.device.member import TEST, TRAIN
@@ -39,6 +40,7 @@ def enrol(
     for user in parse_users(users, interactions.user_ids.tolist()):
         parts = items_of(loaded, train_part, test_part, user)
         Host(state).enrol(loaded.terms, user, **parts)
+        Device(state).set_catalogue(loaded)
         show.lines(
             f"User {user} has joined federation {loaded.terms.federation} with {len(parts[TRAIN])} training and "
             f"{len(parts[TEST])} test items."

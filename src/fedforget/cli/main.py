@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, components, data, flower, forget, log, quickstart, receipts, reproduce, runs
+from fedforget.cli import bench, components, data, device, flower, forget, log, quickstart, receipts, reproduce, runs
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -26,6 +26,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
+app.add_typer(device.app, name="device")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)

@@ -103,6 +103,7 @@ class Devices:
     """
 
     _private: Array
+    _room: Array
     _logged: int
 
     def __init__(
@@ -135,9 +136,14 @@ class Devices:
 
     def extend(self, interactions: Interactions) -> None:
         """Continue with more interactions; users and items may be new."""
-        new_keys = interactions.user_keys[self.interactions.n_users :]
-        self.interactions = interactions
-        self._private = np.concatenate([self._private, self.model.init_private(new_keys, self.config.seed)])
+        before, self.interactions = self.interactions.n_users, interactions
+        if interactions.n_users == before:
+            return
+        if interactions.n_users > len(self._room):  # with room for more, so that not every addition copies all rows
+            self._room = np.empty((interactions.n_users * 9 // 8, self._private.shape[1]), np.float32)
+            self._room[:before] = self._private
+        self._private = self._room[: interactions.n_users]
+        self._private[before:] = self.model.init_private(interactions.user_keys[before:], self.config.seed)
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
         """Carry out a task for the users who are asked for each round."""
@@ -216,7 +222,7 @@ class Devices:
     def restore(self, round_: int) -> None:
         """Load every device's state after a round from the log."""
         initial = self.model.init_private(self.interactions.user_keys, self.config.seed)
-        self._private = self.log.private(round_, self.interactions.user_keys, initial)
+        self._private = self._room = self.log.private(round_, self.interactions.user_keys, initial)
         self._logged = max(round_, self.log.last_round())
 
     def roll_back(self, round_: int) -> None:

@@ -17,11 +17,12 @@ from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
 from fedforget.device.local_evaluation import evaluate_locally, no_users
-from fedforget.device.log.device_log import DeviceLog, open_log
+from fedforget.device.log.device_log import LAST, DeviceLog, open_log
 from fedforget.device.log.entries import Entries
 from fedforget.device.log.sqlite import SqliteStore
 from fedforget.device.log.user_files import DamagedError, UserFiles
 from fedforget.device.member import TEST, TRAIN, Member, sweep, user_of
+from fedforget.device.model_file import ModelFile, ReceivedModel
 from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError, MissingComponentError, RunError
 from fedforget.protocol import reasons
@@ -59,6 +60,10 @@ class Host:
                 try:
                     _check(task, devices, members[0].terms, asked)
                     public = None if received is None else members[0].terms.parameters(received)
+                    if public is not None:
+                        ModelFile(files.folder).save(public, order)
+                    for member in members:
+                        member.reached(max(order.asked))
                     results = devices.run(task, asked, public)
                 except RefusedError as error:
                     refused |= dict.fromkeys(loaded, error.reason)
@@ -77,6 +82,7 @@ class Host:
                 return no_users()
             devices = self._devices(members, order)
             public = members[0].terms.parameters(received)
+            ModelFile(files.folder).save(public, order)
             return evaluate_locally(devices, _interactions(members, TEST), public)
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
@@ -92,6 +98,7 @@ class Host:
             for user in users:
                 if pseudonym(user, salt) == name:
                     Member(files, user).wipe()
+            _remove_model_if_unused(files)
         return all_readable
 
     def remove(self, federation: str, name: str) -> bool:
@@ -102,7 +109,30 @@ class Host:
             users = [user for user in _users(files)[0] if str(user) == name]
             for user in users:
                 Member(files, user).wipe()
+            _remove_model_if_unused(files)
         return bool(users)
+
+    def federations(self) -> list[str]:
+        """The federations that have a folder on this device."""
+        return sorted(path.name for path in self.folder.glob("*") if path.is_dir() and any(path.glob("*.sqlite")))
+
+    def users(self, files: UserFiles) -> list[UserId]:
+        """The users whose files can be read."""
+        return _users(files)[0]
+
+    def scoring(self, member: Member, received: ReceivedModel) -> tuple[Devices, list[Interactions]]:
+        """A user's device in its newest state, and its training and test items."""
+        stored = member.trajectories()
+        trajectory = received.trajectory if received.trajectory in stored else stored[-1]
+        devices = self._build([member], trajectory)
+        devices.restore(LAST)
+        return devices, [devices.interactions, _interactions([member], TEST)]
+
+    @contextmanager
+    def opened(self, federation: str) -> Iterator[tuple[UserFiles, ModelFile]]:
+        """The users' files and the model of a federation that has a folder here."""
+        with self._files(federation) as files:
+            yield files, ModelFile(files.folder)
 
     def _load(self, files: UserFiles, order: Order) -> tuple[list[Member], dict[UserId, str]]:
         """Bring the users of an order to its state; users for whom that fails are returned with the reason."""
@@ -202,12 +232,19 @@ def _log(members: list[Member], trajectory: str) -> DeviceLog:
 def _interactions(members: list[Member], part: str) -> Interactions:
     """The members' training or test items, as positions in the catalogue."""
     items = [member.items(part) for member in members]
+    since = np.concatenate([member.since(part) for member in members])
     indptr = offsets([of_member.size for of_member in items])
     users = np.empty(len(members), object)
     users[:] = [member.user for member in members]
     if all(isinstance(member.user, int) for member in members):
         users = users.astype(np.int64)
-    return Interactions(users, np.arange(members[0].terms.n_items), indptr, np.concatenate(items).astype(np.int32))
+    return Interactions(
+        users,
+        np.arange(members[0].terms.n_items),
+        indptr,
+        np.concatenate(items).astype(np.int32),
+        since=since if since.any() else None,
+    )
 
 
 def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:
@@ -219,6 +256,12 @@ def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order)
     for member in members:
         if member.key in places:
             member.keep_pending(order.trajectory, order.round, pending.to_bytes(places[member.key]))
+
+
+def _remove_model_if_unused(files: UserFiles) -> None:
+    """Remove the model of a federation that no user of this device is in any more."""
+    if not files.users():
+        ModelFile(files.folder).remove()
 
 
 def _users(files: UserFiles) -> tuple[list[UserId], bool]:

@@ -54,7 +54,7 @@ class Member:
         files.change(
             key,
             [(SET_META, pair) for pair in meta.items()]
-            + [("INSERT INTO interaction VALUES (?, ?)", line) for line in lines],
+            + [("INSERT INTO interaction VALUES (?, ?, 0)", line) for line in lines],
         )
         return cls(files, user)
 
@@ -74,11 +74,31 @@ class Member:
         lines = self.files.query(self.key, "SELECT item FROM interaction WHERE part = ? ORDER BY item", part)
         return np.array([item for (item,) in lines], np.int32)
 
+    def since(self, part: str) -> NDArray[np.int32]:
+        """The rounds from which the user's items count, in the order of ``items``."""
+        lines = self.files.query(self.key, "SELECT since FROM interaction WHERE part = ? ORDER BY item", part)
+        return np.array([since for (since,) in lines], np.int32)
+
+    def add(self, items: Sequence[int]) -> int:
+        """Add training items that count from the next round on; the number of new ones."""
+        known = {item for (item,) in self.files.query(self.key, "SELECT item FROM interaction")}
+        new = sorted(set(items) - known)
+        since = int(_meta(self.files, self.key, "round") or 0) + 1
+        self.files.change(
+            self.key, [("INSERT INTO interaction VALUES (?, ?, ?)", (item, TRAIN, since)) for item in new]
+        )
+        return len(new)
+
     def accept(self, number: int) -> None:
         """Store the number of an order; refuse one that is older than the last."""
         if number < int(self._meta("order")):
             raise RefusedError(reasons.OUTDATED)
         self._set("order", str(number))
+
+    def reached(self, round_: int) -> None:
+        """Store the latest round that the user was asked for: interactions added later count after it."""
+        if round_ > int(_meta(self.files, self.key, "round") or 0):
+            self._set("round", str(round_))
 
     def store(self, trajectory: str) -> SqliteStore:
         """This user's log on a trajectory."""
@@ -91,7 +111,7 @@ class Member:
         last round that ``counted``. Call ``followed`` to complete the change.
         """
         names = [name for name, _ in lineage]
-        stored = [name for name in self._trajectories() if name in names]
+        stored = [name for name in self.trajectories() if name in names]
         if not stored:
             raise RefusedError(reasons.UNKNOWN_TRAJECTORY)
         newest = max(stored, key=names.index)
@@ -103,11 +123,11 @@ class Member:
 
     def followed(self, trajectory: str) -> None:
         """Store that the user is on a new trajectory."""
-        self._set("trajectories", json.dumps([*self._trajectories(), trajectory]))
+        self._set("trajectories", json.dumps([*self.trajectories(), trajectory]))
 
     def drop_all_but(self, trajectories: Sequence[str]) -> None:
         """Remove everything about other trajectories."""
-        stored = self._trajectories()
+        stored = self.trajectories()
         kept = [name for name in stored if name in trajectories]
         if len(kept) < len(stored):
             others = "trajectory NOT IN (SELECT value FROM json_each(?))"
@@ -146,8 +166,8 @@ class Member:
                 file.rename(file.with_name(f"{secrets.token_hex(8)}{GONE}"))
         sweep(path.parent)
 
-    def _trajectories(self) -> list[str]:
-        """The trajectories in the file."""
+    def trajectories(self) -> list[str]:
+        """The trajectories in the file, oldest first."""
         found = _meta(self.files, self.key, "trajectories")
         return [ORIGIN[0][0]] if found is None else list(json.loads(found))
 

@@ -25,6 +25,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,7 @@ class History:
 
     def extend(self, number: int, since: int, users: Sequence[UserId], items: Sequence[ItemId]) -> None:
         """Record an addition: new users and items count from a round on. Users are no longer suppressed."""
-        hashes = [(self._hash(user),) for user in users]
+        hashes = [(self._hash(user),) for user in self.suppressed(users)]
         try:
             with self._db:
                 self._db.execute("INSERT INTO addition VALUES (?, ?)", (number, since))
@@ -208,7 +209,11 @@ class History:
 
     def _hash(self, user: UserId) -> str:
         """The keyed hash of a user id. The key is this run's own."""
-        return pseudonym(user, str(self._meta("hash_key")))
+        return pseudonym(user, self._hash_key)
+
+    @cached_property
+    def _hash_key(self) -> str:
+        return str(self._meta("hash_key"))
 
     def size(self, round_: int) -> int:
         """The number of items that count in a round."""

@@ -4,7 +4,8 @@ A file is named by the 16 hexadecimal digits of the user's key and has the table
 
     meta(name TEXT PRIMARY KEY, value)                 format, federation (the id of the run it belongs to); on a real
                                                        device also what ``device.member`` stores
-    interaction(item INTEGER PRIMARY KEY, part TEXT)   on a real device: the user's training and test items
+    interaction(item INTEGER PRIMARY KEY, part TEXT, since INTEGER)
+        on a real device: the user's training and test items, and the round from which each counts
     entry(trajectory TEXT, round INTEGER, body BLOB)   the update log
     private(trajectory TEXT, round INTEGER, row BLOB, crc INTEGER)
         the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
@@ -26,11 +27,11 @@ from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.files import cannot_write, make_folder
 
-FORMAT = "2"
+FORMAT = "3"
 OPEN_FILES = 64
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL);
+CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL, since INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE entry (
     trajectory TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (trajectory, round)
 ) WITHOUT ROWID;
@@ -141,6 +142,11 @@ class UserFiles:
             raise DamagedError(path, error.problem.rstrip(".")) from error
         try:
             meta = dict(db.execute("SELECT name, value FROM meta"))
+            if meta.get("format") == "2":  # before interactions could be added
+                with db:
+                    db.execute("ALTER TABLE interaction ADD COLUMN since INTEGER NOT NULL DEFAULT 0")
+                    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
+                meta["format"] = FORMAT
             if meta.get("format") != FORMAT:
                 raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
             if meta.get("federation") != self.federation:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from fedforget.data import Interactions
+from fedforget.device.device import Device
 from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
 from fedforget.device.log.user_files import UserFiles
@@ -100,6 +101,7 @@ class Trial:
             for user in users:
                 if not self.file(user).exists():
                     host.enrol(self.invitation.terms, user, **items_of(self.invitation, train, test, user))
+                    Device(host.folder).set_catalogue(self.invitation)
 
     def _connect(self) -> None:
         """Start the nodes and register their users who were not forgotten."""

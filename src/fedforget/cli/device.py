@@ -1,0 +1,62 @@
+"""``fedforget device``: commands for the owner of a device, or for an app on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedforget.cli import show
+from fedforget.cli.data import AsJson
+from fedforget.cli.requests import parse_user, split_ids
+from fedforget.cli.runs import K
+from fedforget.device.device import Device
+
+app = typer.Typer(no_args_is_help=True, help="On a device: recommend, and add interactions.")
+
+State = Annotated[Path, typer.Option(help="The folder of this device's users' files.")]
+User = Annotated[str, typer.Option(help="The user's id.")]
+Federation = Annotated[str | None, typer.Option(help="The federation's id, if there are several on this device.")]
+
+
+@app.command()
+def recommend(
+    state: State,
+    user: User,
+    k: K = 10,
+    candidates: Annotated[str | None, typer.Option(help="Items to choose from, comma-separated; default all.")] = None,
+    exclude: Annotated[str | None, typer.Option(help="Items to leave out, comma-separated.")] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend items that a user does not have, with the newest model that this device received."""
+    show.tell_if_compiling()
+    device = Device(state, federation)
+    wanted = parse_user(user, device.users())
+    catalogue = device.catalogue()
+    chosen = None if candidates is None else [parse_user(item, catalogue) for item in split_ids(candidates)]
+    left_out = [parse_user(item, catalogue) for item in split_ids(exclude or "")]
+    best = device.recommend(wanted, k, candidates=chosen, exclude=left_out)
+    rows = [(str(rank), str(item), f"{score:.3f}") for rank, (item, score) in enumerate(best, 1)]
+    listed = [{"item": item, "score": score} for item, score in best]
+    table = show.table(["rank", "item", "score"], rows, left=["item"], title=f"For user {user}")
+    show.result({"user": wanted, "items": listed}, as_json, table)
+
+
+@app.command()
+def add(
+    state: State,
+    user: User,
+    items: Annotated[list[str], typer.Argument(help="The items, each by its id.")],
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add interactions of a user. They count from the next round on and never leave the device."""
+    device = Device(state, federation)
+    wanted = parse_user(user, device.users())
+    catalogue = device.catalogue()
+    new = device.add(wanted, [parse_user(item, catalogue) for item in items])
+    known = len(set(items)) - new
+    text = f"Added {new} interactions of user {user}; {known} were there already."
+    show.result({"user": wanted, "added": new, "known": known}, as_json, text)

@@ -1,0 +1,78 @@
+"""ModelFile: the newest model that a device received, and the federation's catalogue, for recommendations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedforget.errors import RunError
+from fedforget.models import GlobalParameters, Layout
+from fedforget.protocol.invitation import ItemId
+from fedforget.protocol.order import Order
+from fedforget.runtime.files import write_file
+
+MODEL, CATALOGUE = "model.safetensors", "catalogue.json"
+
+
+@dataclass(frozen=True)
+class ReceivedModel:
+    """Global parameters, the trajectory they are on, and the round that devices were asked for with them."""
+
+    public: GlobalParameters
+    trajectory: str
+    round: int
+
+
+class ModelFile:
+    """The model and the catalogue in the folder of a federation on a device."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, public: GlobalParameters, order: Order) -> None:
+        """Store the parameters that came with an order, if they are of the trajectory in service."""
+        if order.trajectory != order.in_service:
+            return
+        tensors = {"items": np.ascontiguousarray(public.items), "dense": np.ascontiguousarray(public.dense)}
+        metadata = {"trajectory": order.trajectory, "round": str(order.round), "order": str(order.number)}
+        write_file(self.folder / MODEL, save(tensors, metadata))
+
+    def load(self, layout: Layout) -> ReceivedModel:
+        """The newest model."""
+        path = self.folder / MODEL
+        if not path.exists():
+            raise RunError(
+                "This device has not received a model yet.", "It gets one when it takes part in a round or evaluation."
+            )
+        try:
+            with safe_open(path, framework="np") as file:
+                public = GlobalParameters(file.get_tensor("items"), file.get_tensor("dense"), layout)
+                metadata = file.metadata()
+            return ReceivedModel(public, metadata["trajectory"], int(metadata["round"]))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}.", "Delete it; the next round brings a new one.") from error
+
+    def save_catalogue(self, items: list[ItemId]) -> None:
+        """Store the item ids in the order of the item table."""
+        write_file(self.folder / CATALOGUE, json.dumps(items).encode())
+
+    def catalogue(self) -> list[ItemId]:
+        """The item ids in the order of the item table."""
+        path = self.folder / CATALOGUE
+        try:
+            items: list[ItemId] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path} cannot be read: {error}.", "Store it again: Device(state).set_catalogue(invitation)."
+            ) from error
+        return items
+
+    def remove(self) -> None:
+        """Remove the model and the catalogue."""
+        for name in (MODEL, CATALOGUE):
+            (self.folder / name).unlink(missing_ok=True)
