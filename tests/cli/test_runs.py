@@ -175,3 +175,54 @@ def test_every_command_explains_itself(shell: Shell, command: list[str]) -> None
     shown = shell(*command, "--help")
     assert "Usage: " in shown
     assert "--help" in shown
+
+
+class TestGrowing:
+    """New interactions, users and items from the command line."""
+
+    def test_a_run_grows_and_recommends_to_all(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        shell.json(*train_arguments(table, run), "--rounds", 1)
+        table.unlink()
+        more = tmp_path / "more.csv"
+        more.write_text("listener,song\nu0,a new song\nnewcomer,a new song\nnewcomer,another\n")
+        columns = ("--user-column", "listener", "--item-column", "song")
+        added = shell.json("data", "add", run, more, *columns)
+        assert (added["interactions"], added["users"], added["items"], added["known"]) == (3, 1, 2, 0)
+        assert added["since"] == 2
+        assert shell.json("data", "add", run, more, *columns)["known"] == 3
+        assert "3 interactions were there already" in shell("data", "add", run, more, *columns)
+        assert shell.json("train", "--out", run, "--rounds", 3)["rounds"] == 3
+        out = tmp_path / "all.csv"
+        listed = shell.json("recommend", run, "--all", "--out", out, "-k", 2)
+        assert listed["users"] == len({line.split(",")[0] for line in out.read_text().splitlines()[1:]})
+        assert out.read_text().startswith("user,rank,item,score\n")
+        assert len(shell.json("recommend", run, "--user", "newcomer", "-k", 2)["items"]) == 2
+        written = shell.json("export", run, "--out", tmp_path / "vectors")
+        assert (tmp_path / "vectors" / "users.parquet").exists()
+        assert written["users"] == listed["users"]
+
+    def test_a_forgotten_user_is_readmitted_by_name_only(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        shell.json(*train_arguments(table, run), "--rounds", 2)
+        shell.json("forget", run, "--users", "u1")
+        more = tmp_path / "more.csv"
+        more.write_text("user,item\nu1,a new song\n")
+        shell("data", "add", run, more, fails=1)
+        assert "--readmit" in shell.errors
+        assert shell.json("data", "add", run, more, "--readmit")["readmitted"] == 1
+
+    def test_training_without_a_test_part(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        trained = shell.json(*train_arguments(table, run), "--rounds", 1, "--test", 0)
+        assert "full" not in trained
+        shell("evaluate", run, fails=1)
+        assert "no test part" in shell.errors
+
+    def test_what_recommend_needs(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        shell.json(*train_arguments(table, run), "--rounds", 1)
+        shell("recommend", run, fails=1)
+        assert "--user ID or --all" in shell.errors
+        shell("recommend", run, "--all", fails=1)
+        assert "--out" in shell.errors

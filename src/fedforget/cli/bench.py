@@ -39,11 +39,10 @@ def engine(
     as_json: AsJson = False,
 ) -> None:
     """Time a federated round: against a plain loop, against the machine's peak, and as users grow."""
-    names = opt.named_models(models)
     show.tell_if_compiling()
     result = bench_engine(
         load(data, folder=folder),
-        names,
+        opt.named_models(models),
         preset=preset,
         growth=not skip_growth,
         quick=quick,
@@ -64,11 +63,20 @@ def engine(
     tables = [show.table(columns, rows, title=f"A round, preset {preset}")]
     if "growth" in result:
         growth = result["growth"]
-        times = zip(growth["users"], growth["round_seconds"], strict=True)
-        points = [(f"{users:,}", f"{1000 * seconds:.1f} ms") for users, seconds in times]
+        names = ("users", "round_seconds", "add_seconds", "recommend_all_seconds")
+        times = zip(*(growth[name] for name in names), strict=True)
+        points = [
+            (f"{users:,}", f"{1000 * seconds:.1f} ms", f"{1000 * add:.1f} ms", f"{best:.2f} s")
+            for users, seconds, add, best in times
+        ]
         caption = f"{growth['ratio']:.2f}x; {growth['bytes_per_user']:.0f} bytes per additional user"
         tables.append(
-            show.table(["users", "round"], points, title="A round of 100 clients as users grow", caption=caption)
+            show.table(
+                ["users", "round", "add 100 users and items", "recommend to all"],
+                points,
+                title="A round of 100 clients as users grow",
+                caption=caption,
+            )
         )
     show.result(result, as_json, *tables)
 

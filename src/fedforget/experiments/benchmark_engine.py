@@ -30,6 +30,8 @@ from fedforget.simulation.federation import Federation
 
 GROWTH_USERS = (1_000, 10_000, 100_000)
 COHORT, ITEMS, MEAN_ITEMS = 100, 2_000, 30
+#: Users, with a new item each, that are added to a federation at once.
+ADDED = 100
 #: Cohort and number of forgotten users of the memory benchmark.
 FRACTION, FORGOTTEN = 0.01, 10
 #: Rounds below this many seconds are timed after two untimed rounds, since the peak measurement empties the caches.
@@ -133,18 +135,41 @@ def bench_growth(rounds: int) -> dict[str, Any]:
         "users": list(GROWTH_USERS),
         "round_seconds": seconds,
         "ratio": max(seconds[1:]) / seconds[0],
+        "add_seconds": [point["add_seconds"] for point in points],
+        "recommend_all_seconds": [point["recommend_all_seconds"] for point in points],
         "bytes_per_user": added / (GROWTH_USERS[-1] - GROWTH_USERS[0]),
     }
 
 
 def measure_growth(users: int, rounds: int) -> dict[str, Any]:
-    """The median seconds of a round with a cohort of 100, and the memory held after it."""
+    """The median seconds of a round with a cohort of 100, and the memory held after it.
+
+    Also the median seconds of adding ``ADDED`` users with a new item each, and those of recommending to all users.
+    """
     data = synthetic(users=users, items=ITEMS, mean_items=MEAN_ITEMS, seed=0)
     fed = Federation(data, LightGCN(), server=ServerConfig(fraction=COHORT / users, snapshot_every=1_000_000))
     fed.fit(rounds=3)
     seconds = [timed_round(fed) for _ in range(rounds)]
     gc.collect()
-    return {"round_seconds": statistics.median(seconds), "resident_bytes": machine.resident_bytes()}
+    resident = machine.resident_bytes()
+    added = [_timed_addition(fed, number) for number in range(6)][1:]  # the first makes room for more
+    started = time.perf_counter()
+    fed.recommend_all(10)
+    return {
+        "round_seconds": statistics.median(seconds),
+        "resident_bytes": resident,
+        "add_seconds": statistics.median(added),
+        "recommend_all_seconds": time.perf_counter() - started,
+    }
+
+
+def _timed_addition(fed: Federation, number: int) -> float:
+    users = np.repeat(np.arange(ADDED) + (1 + number) * 10**9, MEAN_ITEMS)
+    items = np.where(np.arange(users.size) % MEAN_ITEMS, np.arange(users.size) % ITEMS, users)
+    more = Interactions.from_pairs(users, items)
+    started = time.perf_counter()
+    fed.add(more)
+    return time.perf_counter() - started
 
 
 def bench_memory(users: int, rounds: int) -> dict[str, Any]:
