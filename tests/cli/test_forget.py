@@ -25,6 +25,7 @@ RECEIPT = {
     "rounds_added",
     "asked",
     "answered",
+    "partial",
     "missing",
     "bytes_down",
     "bytes_up",
@@ -323,3 +324,20 @@ def test_a_run_made_from_python_data_has_all_it_needs(shell: Shell, board: ff.In
 @pytest.mark.parametrize("command", [["forget"], ["receipts"], ["log"], ["log", "stats"]])
 def test_every_command_explains_itself(shell: Shell, command: list[str]) -> None:
     assert "Usage: " in shell(*command, "--help")
+
+
+def test_some_items_of_a_user_who_stays(shell: Shell, board: ff.Interactions, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fed = ff.Federation(board, ff.MF(dim=4), path=run).fit(3)
+    user = fed.cohort(1)[0]
+    items = board.item_ids[board.items_of(board.user_index(user))].tolist()[:2]
+    fed.close()
+    ids = ",".join(map(str, items))
+    dry = shell.json("forget", run, "--user", user, "--items", ids, "--dry-run")
+    assert dry["estimate"]["first_round"] == 1
+    receipt = shell.json("forget", run, "--user", user, "--items", ids)["receipt"]
+    assert (receipt["users"], list(receipt["partial"].values())) == ([], [2])
+    left = ff.Federation.open(run).train
+    assert not set(items) & set(left.item_ids[left.items_of(left.user_index(user))].tolist())
+    shell("forget", run, "--user", user, fails=1)
+    assert "--items is None" in shell.errors

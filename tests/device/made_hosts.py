@@ -213,7 +213,7 @@ def train_in_memory(
 
 
 def branched(devices: Devices, until: int) -> Devices:
-    new = devices.branch(devices.log.branch(None, until, np.empty(0, np.uint64)), until, [])
+    new = devices.branch(devices.log.branch(None, until, np.empty(0, np.uint64)), until, devices.interactions)
     new.set_private(until)
     return new
 

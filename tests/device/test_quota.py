@@ -154,7 +154,7 @@ class TestReplay:
         """Why devices cannot go through a round again."""
         users = fed.train.user_ids.tolist()
         previous = fed._run.current.devices.log
-        devices = fed.devices.branch(previous.branch(None, 0, np.empty(0, np.uint64)), 0, [])
+        devices = fed.devices.branch(previous.branch(None, 0, np.empty(0, np.uint64)), 0, fed.train)
         public = fed.history.snapshot(round_ - 1)
         answers = devices.replay({round_: users}, public, Replay(1, "logged"))[round_]
         assert len(answers.updates) + len(answers.failures) == len(users)

@@ -25,7 +25,9 @@ def branched(model: ff.Recommender) -> Past:
     fed = trained(rounds=4, model=model, log=ff.Log("float32", "all"))
     forgotten, *users = fed.cohort(ROUND)
     keys = fed.train.only([forgotten]).user_keys
-    devices = fed.devices.branch(fed.devices.log.branch(None, ROUND - 1, keys), ROUND - 1, [forgotten])
+    devices = fed.devices.branch(
+        fed.devices.log.branch(None, ROUND - 1, keys), ROUND - 1, fed.train.without([forgotten])
+    )
     return devices, fed.history.snapshot(ROUND - 1), users, fed
 
 

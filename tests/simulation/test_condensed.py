@@ -33,7 +33,7 @@ def bits(answers: CohortResult) -> list[Any]:
 
 def branch_of(fed: ff.Federation, until: int) -> Any:
     log = fed.devices.log.branch(None, until, np.empty(0, np.uint64))
-    new = fed.devices.branch(log, until, [])
+    new = fed.devices.branch(log, until, fed.train)
     new.set_private(until)
     return new
 

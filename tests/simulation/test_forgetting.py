@@ -361,7 +361,7 @@ def test_the_logged_updates_of_a_round_add_up_to_the_step_between_its_snapshots(
     fed = trained(model=model, log=FLOAT)
     fed.forget(first_in(fed, 3), method)
     log = fed.devices.log
-    reader: Devices = fed.devices.branch(log.branch(None, 0, np.empty(0, np.uint64)), 0, [])
+    reader: Devices = fed.devices.branch(log.branch(None, 0, np.empty(0, np.uint64)), 0, fed.train)
     for round_ in range(1, ROUNDS + 1):
         before, after = fed.history.snapshot(round_ - 1), fed.history.snapshot(round_)
         answers = reader.recall(round_, fed.cohort(round_))

@@ -19,9 +19,10 @@ from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.models import Recommender
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
-from fedforget.server.request import ErasureRequest
+from fedforget.server.request import ErasureRequest, ItemId, ItemsOf
 from fedforget.server.service import Service
 from fedforget.server.unlearning import METHODS, Method, default_method
+from fedforget.simulation.federation import Federation
 
 #: Options by name; None for those that were not given.
 Given = Mapping[str, Any]
@@ -38,6 +39,8 @@ def forget(
     users: Annotated[str | None, typer.Option(help="Ids of users to forget, separated by commas.")] = None,
     users_file: Annotated[Path | None, typer.Option(help="A file with ids of users to forget, one per line.")] = None,
     malicious: Annotated[bool, typer.Option("--malicious", help="Forget the malicious users of the run.")] = False,
+    user: Annotated[str | None, typer.Option(help="Forget some --items of this user, who stays.")] = None,
+    items: Annotated[str | None, typer.Option(help="With --user: item ids, separated by commas.")] = None,
     method: Annotated[
         str | None, typer.Option(help=f"{', '.join(METHODS)}; default: retrain for ials, else fru.")
     ] = None,
@@ -69,7 +72,9 @@ def forget(
     The old model stays in service until the new one is complete. Stop it at any time; --resume continues. If devices
     are on a network, the request is queued, and the server carries it out before its next round.
     """
-    who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None}
+    who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None, "--user": user}
+    if (user is None) != (items is None):
+        raise ConfigError(f"--user is {user!r}, --items is {items!r}.", "Give both; --users forgets whole users.")
     how = {"--method": method, "--set": assignments or None}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
     with closing(open_service(run) if on_network(run) else open_run(run, Compute(workers=workers))) as fed:
@@ -80,15 +85,17 @@ def forget(
             raise ConfigError("This run is on a network.", "Its server continues the request when it runs.")
         if resume:
             request = _interrupted(fed, run)
-            forgotten, chosen = list(request.users), METHODS.build(request.method)
+            forgotten, chosen, partial = list(request.users), METHODS.build(request.method), request.items_of
         else:
             forgotten, chosen = _named_users(fed, who), _method(fed.model, method, assignments or ())
+            partial = _partial(fed, user, items)
         if dry_run:
-            _estimate(fed, run, forgotten, chosen, as_json)
+            _estimate(fed, run, forgotten, chosen, partial, as_json)
         elif isinstance(fed, Service):
+            fed.estimate(forgotten, chosen, partial)
             queue(fed, run, forgotten, chosen, require, wait, as_json)
         else:
-            _forget(fed, run, forgotten, chosen, require, as_json)
+            _forget(fed, run, forgotten, chosen, partial, require, as_json)
 
 
 def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
@@ -127,6 +134,8 @@ def _named_users(fed: Coordinator, who: Given) -> list[UserId]:
             raise ConfigError("This run has no malicious users (any more).", "Name the users: --users 17,23.")
         return list(fed.config.attack.users)
     ids = split_ids(who["--users"] or "")
+    if who["--user"] is not None and not ids and who["--users-file"] is None:
+        return []
     if who["--users-file"] is not None:
         ids += read_ids(who["--users-file"], "user")
     if not ids:
@@ -134,21 +143,37 @@ def _named_users(fed: Coordinator, who: Given) -> list[UserId]:
     return [parse_user(given, fed.members) for given in ids]
 
 
-def _estimate(fed: Coordinator, run: Path, forgotten: Sequence[UserId], method: Method, as_json: bool) -> None:
-    cost = fed.estimate(forgotten, method)
+def _partial(fed: Coordinator, user: str | None, items: str | None) -> dict[UserId, list[ItemId]]:
+    """The items to forget of a user who stays."""
+    if user is None or items is None:
+        return {}
+    catalogue = fed.train.item_ids.tolist() if isinstance(fed, Federation) else []
+    return {parse_user(user, fed.members): [parse_user(item, catalogue) for item in split_ids(items)]}
+
+
+def _estimate(
+    fed: Coordinator, run: Path, forgotten: Sequence[UserId], method: Method, partial: ItemsOf, as_json: bool
+) -> None:
+    cost = fed.estimate(forgotten, method, partial)
     asked = {"run": str(run), "dry_run": True, "users": len(set(forgotten)), "method": cost.method}
     next_step = "Nothing was changed. The same command without --dry-run does it."
     show.result({**asked, "estimate": cost.to_dict()}, as_json, str(cost), next_step)
 
 
 def _forget(
-    fed: Coordinator, run: Path, forgotten: Sequence[UserId], method: Method, require: float | None, as_json: bool
+    fed: Federation,
+    run: Path,
+    forgotten: Sequence[UserId],
+    method: Method,
+    partial: ItemsOf,
+    require: float | None,
+    as_json: bool,
 ) -> None:
-    cost = fed.estimate(forgotten, method)
+    cost = fed.estimate(forgotten, method, partial)
     last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
     try:
         with show.rounds_bar(last - cost.rounds, last, quiet=as_json) as on_round:
-            receipt = fed.forget(forgotten, method, require=require, on_round=on_round)
+            receipt = fed.forget(forgotten, method, items=partial, require=require, on_round=on_round)
     except KeyboardInterrupt as stop:
         if (request := fed.waiting) is None:
             raise

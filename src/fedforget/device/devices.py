@@ -19,7 +19,7 @@ from fedforget.device.log.codec import Logged
 from fedforget.device.log.device_log import DeviceLog
 from fedforget.device.log.entries import Entries
 from fedforget.device.pending import Pending
-from fedforget.device.plan import Plan, draw_plan, redraw_plan
+from fedforget.device.plan import Plan, choose, draw_plan, redraw_plan
 from fedforget.device.scoring import PlaceScorer, RowScorer, UserVectors, row_scorer, scorer, user_vectors
 from fedforget.device.training import Trained
 from fedforget.models import GlobalParameters
@@ -73,13 +73,14 @@ class _Cohort:
 
 @dataclass(frozen=True)
 class _LoggedRounds:
-    """The logged past rounds of a cohort, and why users have none."""
+    """The logged past rounds of a cohort, why users have none, and whose items have changed since."""
 
     cohort: _Cohort
     entries: Entries
     logged: Logged
     plan: Plan
     missing: Reasons
+    changed: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,13 @@ class Devices:
         self.workers = Workers(self.compute.workers)
         self._trainer = self.compute.build(config.model, config.training, self.workers)
         self.pending: Pending | None = None
+        #: The interactions that the previous log was written with, if some were forgotten since.
+        self.logged_interactions: Interactions | None = None
 
-    def branch(self, log: DeviceLog, until: int, without: Sequence[UserId]) -> Devices:
-        """The devices of all other users on a new trajectory; ``log`` is a branch of this log after a round."""
-        remaining = self.interactions.without(without)
+    def branch(self, log: DeviceLog, until: int, remaining: Interactions) -> Devices:
+        """Devices with the remaining interactions on a new trajectory; ``log`` is a branch of this log."""
         devices = Devices(remaining, self.config, log, self.compute, self.log, self.size)
+        devices.logged_interactions = self.interactions
         devices.restore(until)
         return devices
 
@@ -191,7 +194,11 @@ class Devices:
         """
         past = self._read_log(self._cohort(asked), private=False)
         cohort = self._refitted(public, past.cohort)
-        plan = past.plan if task.items == "logged" else self._plan(public, cohort)
+        plan = past.plan
+        if task.items != "logged":
+            plan = self._plan(public, cohort)
+        elif past.changed.any():
+            plan = choose(past.plan, self._plan(public, cohort), past.changed)
         training = self._train(cohort, plan, public, task.epochs, task.private_scale)
         if task.parts != "none":
             self._record_calibrated(past, training, task.parts, public.items.shape[0])
@@ -323,13 +330,14 @@ class Devices:
         missing = cohort.named(absent)
         if missing:
             cohort = cohort.only(~np.isin(np.arange(len(cohort.users)), list(absent)))
-        same = logged.positives == np.diff(cohort.own_ptr)
+        own_ptr, own_items, changed = self._logged_items(cohort)
+        same = logged.positives == np.diff(own_ptr)
         plan, whole = redraw_plan(
             self.config.sampler,
             **self._drawing(),
             n_items=np.array([self.size(round_) for round_ in cohort.rounds.tolist()], np.int64),
-            own_ptr=cohort.own_ptr,
-            own_items=cohort.own_items,
+            own_ptr=own_ptr,
+            own_items=own_items,
             user_keys=cohort.keys,
             rounds=cohort.rounds,
             bit_ptr=logged.bit_ptr,
@@ -337,11 +345,20 @@ class Devices:
         )
         sound = same & whole & (np.diff(plan.item_ptr) == np.diff(logged.row_ptr))
         if sound.all():
-            return _LoggedRounds(cohort, entries, logged, plan, missing)
+            return _LoggedRounds(cohort, entries, logged, plan, missing, changed)
         why = np.where(same, reasons.ENTRY_DAMAGED, reasons.DATA_CHANGED).tolist()
         found = cohort.named({place: why[place] for place in np.flatnonzero(~sound).tolist()})
         rest = self._read_log(cohort.only(sound), private=private)
         return replace(rest, missing={**missing, **found, **rest.missing})
+
+    def _logged_items(self, cohort: _Cohort) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """The items of a cohort when its entries were logged, and which clients have fewer now."""
+        old = self.logged_interactions
+        if old is None:
+            return cohort.own_ptr, cohort.own_items, np.zeros(len(cohort.users), bool)
+        places = np.array([old.user_index_of[user] for user in cohort.users], np.int64)
+        ptr, items = old.rows(places, cohort.rounds)
+        return ptr, items, np.diff(ptr) != np.diff(cohort.own_ptr)
 
     def _stored(self, past: _LoggedRounds) -> Updates:
         """The logged updates of a cohort."""

@@ -7,6 +7,7 @@ of the draw (``device.negative_draw``) can be logged, to repeat it later.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +162,24 @@ def _empty_draws(
     keys = randomness.priorities(seed, randomness.NEGATIVES, rounds, user_keys)
     ptr = offsets(counts)
     return keys, ptr, np.empty((2, ptr[-1]), np.int32), np.empty((counts.size, 3), np.int64)
+
+
+def choose(first: Plan, second: Plan, use_second: NDArray[np.bool_]) -> Plan:
+    """Of each client the plan from the first or, where marked, from the second; both are for the same clients."""
+
+    def merged(a_ptr: Pointers, a: NDArray[Any], b_ptr: Pointers, b: NDArray[Any]) -> tuple[Pointers, NDArray[Any]]:
+        sizes = np.where(use_second, np.diff(b_ptr), np.diff(a_ptr))
+        ptr = offsets(sizes)
+        starts = np.where(use_second, b_ptr[:-1] + a.size, a_ptr[:-1])
+        return ptr, np.concatenate([a, b])[np.repeat(starts - ptr[:-1], sizes) + np.arange(ptr[-1])]
+
+    item_ptr, items = merged(first.item_ptr, first.items, second.item_ptr, second.items)
+    sample_ptr, left = merged(first.sample_ptr, first.left, second.sample_ptr, second.left)
+    _, right = merged(first.sample_ptr, first.right, second.sample_ptr, second.right)
+    bit_ptr, bits = merged(first.bit_ptr, first.draw_bits, second.bit_ptr, second.draw_bits)
+    positives = np.where(use_second, second.positives, first.positives)
+    keys = np.where(use_second, second.batch_keys, first.batch_keys)
+    return Plan(item_ptr, items, positives, sample_ptr, left, right, keys, bit_ptr, bits)
 
 
 def own_plan(own_ptr: Pointers, own_items: Items) -> Plan:

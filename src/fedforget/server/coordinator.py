@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedforget.errors import QuorumError, RunError
+from fedforget.errors import ConfigError, QuorumError, RunError
 from fedforget.models import GlobalParameters, Recommender
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import History, OnRound, RoundRecord
-from fedforget.server.request import ErasureRequest
+from fedforget.server.request import ErasureRequest, ItemsOf
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import run_rounds
 from fedforget.server.run import Run
@@ -53,16 +53,16 @@ class Coordinator(ABC):
         """The devices on the trajectory in service."""
 
     @abstractmethod
-    def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
-        """The remaining users' devices on a new trajectory, which branches off after ``start`` and is at ``done``."""
+    def _branch(self, new: Trajectory, erasure: Erasure, done: int) -> Clients:
+        """The remaining users' devices on the new trajectory of an erasure, which is at round ``done``."""
 
     @abstractmethod
-    def _digest_without(self, users: Sequence[UserId]) -> str:
-        """The digest of the data without some users."""
+    def _digest_without(self, erasure: Erasure) -> str:
+        """The digest of the data without what is forgotten."""
 
     @abstractmethod
-    def _after_erasure(self, users: Sequence[UserId]) -> None:
-        """Continue on the new trajectory, without these users."""
+    def _after_erasure(self, erasure: Erasure) -> None:
+        """Continue on the new trajectory, without what is forgotten."""
 
     @abstractmethod
     def _roll_back_devices(self, round_: int) -> None:
@@ -109,9 +109,9 @@ class Coordinator(ABC):
         """
         return self._forget(users, method, require, on_round)
 
-    def estimate(self, users: Sequence[UserId], method: Method | None = None) -> Estimate:
-        """Estimate the cost of forgetting users, without doing it."""
-        return Erasure(self._run, self.members, users, method).estimate(self.public)
+    def estimate(self, users: Sequence[UserId], method: Method | None = None, items: ItemsOf | None = None) -> Estimate:
+        """Estimate the cost of forgetting users, or some items of users, without doing it."""
+        return self._erasure(users, method, items).estimate(self.public)
 
     @property
     def waiting(self) -> ErasureRequest | None:
@@ -138,18 +138,19 @@ class Coordinator(ABC):
         require: float | None,
         on_round: OnRound | None,
         asked: ErasureRequest | None = None,
+        items: ItemsOf | None = None,
     ) -> Receipt:
         with self._run.locked():
             self._prepare_to_write()
             before = self.config.trajectory
-            erasure = Erasure(self._run, self.members, users, method)
+            erasure = self._erasure(users, method, items)
             request = erasure.request(require, asked)
             new = self._run.begin_erasure(request, erasure.start)
             try:
                 receipt = erasure.carry_out(
                     request,
                     new,
-                    lambda done: self._branch(new, erasure.users, erasure.start, done),
+                    lambda done: self._branch(new, erasure, done),
                     on_round or (lambda record: None),
                 )
             except BaseException as error:
@@ -157,14 +158,22 @@ class Coordinator(ABC):
                 if isinstance(error, QuorumError):
                     self._run.abandon_erasure()
                 raise
-            data = {**self.config.data, "digest": self._digest_without(erasure.users)}
+            data = {**self.config.data, "digest": self._digest_without(erasure)}
             config = replace(self.config.without(erasure.forgotten), trajectory=before + 1, data=data)
             try:
                 self._run.commit_erasure(new, config, receipt)
             finally:
                 if self.config.trajectory != before:  # committed, even if a later step failed
-                    self._after_erasure(erasure.users)
+                    self._after_erasure(erasure)
             return receipt
+
+    def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
+        """The erasure of users and, where the devices are in this process, of some items of others."""
+        if items:
+            raise ConfigError(
+                "Some items of a user cannot be forgotten on a network yet.", "Forget the user as a whole: --users."
+            )
+        return Erasure(self._run, self.members, users, method)
 
     def _train(
         self,

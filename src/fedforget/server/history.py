@@ -177,6 +177,12 @@ class History:
         first = self._db.execute(query, (json.dumps(list(users)),)).fetchone()[0]
         return None if first is None else int(first)
 
+    def first_round_since(self, user: UserId, round_: int) -> int | None:
+        """The first round from this one on in which a user took part; None if there is none."""
+        query = "SELECT MIN(round) FROM participant WHERE outcome = 'ok' AND user = ? AND round >= ?"
+        first = self._db.execute(query, (user, round_)).fetchone()[0]
+        return None if first is None else int(first)
+
     def admit(self, users: Sequence[UserId], since: int = 1) -> None:
         """Add members who may take part from a round on."""
         with self._db:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,17 @@ from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.files import write_file
 from fedforget.runtime.randomness import UserId
 
+ItemId = int | str
+#: Items that users are to be forgotten for.
+ItemsOf = Mapping[UserId, Sequence[ItemId]]
+
 
 @dataclass(frozen=True)
 class ErasureRequest:
     """Users to forget, the unlearning method, and ``require``, the minimum fraction of updates that must arrive.
 
-    ``trajectory`` is the number of the new trajectory, once it is begun.
+    ``trajectory`` is the number of the new trajectory, once it is begun. ``items`` are, in a simulation, interactions
+    to forget of users who stay.
     """
 
     id: str
@@ -29,15 +34,26 @@ class ErasureRequest:
     salt: str
     trajectory: int = 0
     require: float = 0.0
+    items: tuple[tuple[UserId, tuple[ItemId, ...]], ...] = ()
 
     @classmethod
-    def new(cls, users: Sequence[UserId], method: dict[str, Any], require: float) -> ErasureRequest:
+    def new(
+        cls, users: Sequence[UserId], method: dict[str, Any], require: float, items: ItemsOf | None = None
+    ) -> ErasureRequest:
         """A request with a new id and salt."""
-        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), require=require)
+        listed = tuple((user, tuple(unwanted)) for user, unwanted in (items or {}).items())
+        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), require=require, items=listed)
 
-    def asks_for(self, users: Sequence[UserId], method: dict[str, Any]) -> bool:
-        """Whether it is for the same users by the same method."""
-        return set(self.users) == set(users) and self.method == json.loads(json.dumps(method))
+    @property
+    def items_of(self) -> dict[UserId, list[ItemId]]:
+        """The items that users are to be forgotten for."""
+        return {user: list(items) for user, items in self.items}
+
+    def asks_for(self, users: Sequence[UserId], method: dict[str, Any], items: ItemsOf | None = None) -> bool:
+        """Whether it is for the same users and items by the same method."""
+        wanted = {user: set(unwanted) for user, unwanted in (items or {}).items()}
+        stored = {user: set(unwanted) for user, unwanted in self.items}
+        return (set(self.users), stored) == (set(users), wanted) and self.method == json.loads(json.dumps(method))
 
     def save(self, path: Path) -> None:
         write_file(path, json.dumps(asdict(self)).encode())
@@ -49,8 +65,9 @@ class ErasureRequest:
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**values, "users": tuple(values["users"]), "method": dict(values["method"])})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            items = tuple((user, tuple(unwanted)) for user, unwanted in values.get("items", ()))
+            return cls(**{**values, "users": tuple(values["users"]), "method": dict(values["method"]), "items": items})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
             ) from error

@@ -71,14 +71,14 @@ class Run:
         """The new trajectory of a request: from an interrupted attempt, or a new branch after round ``start``."""
         folder = self._folder(request.trajectory)
         if folder is None:
-            return self.current.branch(None, start, request.users, request.id)
+            return self.current.branch(None, start, request)
         assert self.path is not None
         request.save(self.path / "request.json")
         if not folder.exists():
             part = folder.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             try:
-                self.current.branch(part, start, request.users, request.id).close()
+                self.current.branch(part, start, request).close()
             except RunError:
                 self.abandon_erasure()
                 raise

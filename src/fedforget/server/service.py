@@ -16,6 +16,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.backoff import Backoff
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator
+from fedforget.server.erasure import Erasure
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.fleet import Fleet, FleetEvaluation
 from fedforget.server.history import RoundRecord
@@ -73,11 +74,11 @@ class Service(Coordinator):
     def clients(self) -> Clients:
         return self.fleet.clients(self.history, self.history)
 
-    def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
+    def _branch(self, new: Trajectory, erasure: Erasure, done: int) -> Clients:
         """The devices on a new trajectory; each branches by itself when it gets its next order."""
         return self.fleet.clients(new.history, self.history)
 
-    def _digest_without(self, users: Sequence[UserId]) -> str:
+    def _digest_without(self, erasure: Erasure) -> str:
         return str(self.config.data["digest"])
 
     def close(self) -> None:
@@ -177,7 +178,7 @@ class Service(Coordinator):
         self.registry.remove_users(request.users, request.id)
         self.queue.remove(request.id)
 
-    def _after_erasure(self, users: Sequence[UserId]) -> None:
+    def _after_erasure(self, erasure: Erasure) -> None:
         self._load()
 
     def _roll_back_devices(self, round_: int) -> None:

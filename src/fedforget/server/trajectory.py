@@ -18,6 +18,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
+from fedforget.server.request import ErasureRequest, ItemsOf
 from fedforget.server.run_config import RunConfig
 from fedforget.server.state import ServerState
 
@@ -28,8 +29,13 @@ class DeviceFiles(Protocol):
     def last_round(self) -> int:
         """The newest round with an entry; 0 if there is none."""
 
-    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], additions: int) -> DeviceFiles:
-        """New files with the log entries up to a round and the data after some additions, without some users."""
+    def branch(
+        self, folder: Path | None, until: int, without: Sequence[UserId], items: ItemsOf, additions: int
+    ) -> DeviceFiles:
+        """New files with the log entries up to a round and the data after some additions.
+
+        They are without some users, and without some items of other users.
+        """
 
     def copy_to(self, other: Any) -> None:
         """Copy every log entry into other files."""
@@ -57,12 +63,13 @@ class Trajectory:
         history = History(folder, config.model.dense_layout, config.server.snapshot_every)
         return cls(folder, history, None if open_devices is None else open_devices(_devices(folder), config))
 
-    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], request: str) -> Trajectory:
-        """A new trajectory that begins as this one up to a round, without some users."""
-        history = self.history.branch(folder, until, without, request)
+    def branch(self, folder: Path | None, until: int, request: ErasureRequest) -> Trajectory:
+        """A new trajectory that begins as this one up to a round, without what a request asks to forget."""
+        without, items = request.users, request.items_of
+        history = self.history.branch(folder, until, without, request.id)
         devices = self.devices
         if devices is not None:
-            devices = devices.branch(_devices(folder), until, without, self.history.additions())
+            devices = devices.branch(_devices(folder), until, without, items, self.history.additions())
         other = Trajectory(folder, history, devices)
         FactorsFolder(self.folder).link_to(FactorsFolder(folder), until)
         for round_ in range(1, until + 1):  # the old lines count the forgotten users

@@ -10,6 +10,7 @@ import numpy as np
 from fedforget.device.log import LogStore, MemoryStore, PackedStore, SqliteStore
 from fedforget.device.log.device_log import DeviceLog, open_log
 from fedforget.runtime.randomness import UserId, user_key
+from fedforget.server.request import ItemsOf
 from fedforget.server.run_config import RunConfig
 from fedforget.simulation.stored_data import StoredData
 
@@ -34,10 +35,13 @@ class DeviceFiles:
     def last_round(self) -> int:
         return self.log.last_round()
 
-    def branch(self, folder: Path | None, until: int, without: Sequence[UserId], additions: int) -> DeviceFiles:
+    def branch(
+        self, folder: Path | None, until: int, without: Sequence[UserId], items: ItemsOf, additions: int
+    ) -> DeviceFiles:
         keys = np.array([user_key(user) for user in without], np.uint64)
         log = self.log.branch(folder, until, keys)
-        return DeviceFiles(log, self.data.branch(None if folder is None else folder / "data", without, additions))
+        data = self.data.branch(None if folder is None else folder / "data", without, items, additions)
+        return DeviceFiles(log, data)
 
     def copy_to(self, other: DeviceFiles) -> None:
         self.log.copy_to(other.log)

@@ -25,12 +25,16 @@ from fedforget.protocol.log import Log
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator
+from fedforget.server.erasure import Erasure
 from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.presets import configure, with_settings
+from fedforget.server.request import ItemsOf
 from fedforget.server.roster import Roster
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig, new_id
 from fedforget.server.trajectory import Trajectory
+from fedforget.server.unlearning import Method
+from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
 from fedforget.simulation.poisoned import PoisonedClients
@@ -229,6 +233,24 @@ class Federation(Coordinator):
             other._start()
         return other
 
+    def forget(
+        self,
+        users: Sequence[UserId] = (),
+        method: Method | None = None,
+        *,
+        user: UserId | None = None,
+        items: ItemsOf | Sequence[UserId] | None = None,
+        require: float | None = None,
+        on_round: OnRound | None = None,
+    ) -> Receipt:
+        """Forget users: rebuild the model as if they had never taken part, and erase everything about them.
+
+        With ``items`` some interactions of users who stay are forgotten: ``forget(user=17, items=[50, 181])``, or
+        ``forget([3], items={17: [50, 181]})`` together with other users. The rounds from the first one in which such a
+        user trained on the items are replayed. See ``Coordinator.forget`` for the rest.
+        """
+        return self._forget(users, method, require, on_round, items=items_by_user(user, items))
+
     def scores(self, user: UserId) -> Array:
         """The scores of all items for a user, in the order of ``train.item_ids``."""
         return self.devices.scorer(self.public)(self.train.user_index(user))
@@ -334,21 +356,54 @@ class Federation(Coordinator):
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
-    def _branch(self, new: Trajectory, forgotten: Sequence[UserId], start: int, done: int) -> Clients:
-        devices = self.devices.branch(cast(DeviceFiles, new.devices).log, done, forgotten)
+    def _branch(self, new: Trajectory, erasure: Erasure, done: int) -> Clients:
+        remaining = self.train.without(erasure.users).without_items(erasure.items)
+        devices = self.devices.branch(cast(DeviceFiles, new.devices).log, done, remaining)
         if not new.is_at(done):
             devices.roll_back(done)
-        if done <= start:
+        if done <= erasure.start:
             devices.set_private(done)
         return self._reached(devices)
 
-    def _digest_without(self, users: Sequence[UserId]) -> str:
-        return self.train.without(users).digest
+    def _digest_without(self, erasure: Erasure) -> str:
+        return self.train.without(erasure.users).without_items(erasure.items).digest
 
-    def _after_erasure(self, users: Sequence[UserId]) -> None:
-        self.train = self.train.without(users)
-        self.test = None if self.test is None else self.test.without(users)
+    def _after_erasure(self, erasure: Erasure) -> None:
+        self.train = self.train.without(erasure.users).without_items(erasure.items)
+        if self.test is not None:
+            self.test = self.test.without(erasure.users).without_items(erasure.items)
         self._start()
+
+    def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
+        since = {}
+        for user, unwanted in (items or {}).items():
+            if (first := self._check_items(user, unwanted, users)) is not None:
+                since[user] = first
+        return Erasure(self._run, self.members, users, method, items, since)
+
+    def _check_items(self, user: UserId, unwanted: Sequence[UserId], forgotten: Sequence[UserId]) -> int | None:
+        """The round from which items to forget counted in training, if any did; refused if they cannot be forgotten."""
+        if user in forgotten:
+            raise ConfigError(f"User {user!r} is to be forgotten as a whole and for some items.", "Give one of them.")
+        if not unwanted:
+            raise ConfigError(f"No items of user {user!r} are named.", "Name at least one.")
+        place = self.train.user_index(user)
+        start, stop = self.train.indptr[place : place + 2]
+        own, counted = self.train.indices[start:stop], np.zeros(stop - start, np.int64)
+        counted += 0 if self.train.since is None else self.train.since[start:stop]
+        wanted = np.array([self.train.item_index(item) for item in unwanted], np.int64)
+        held_out = np.empty(0, np.int32) if self.test is None else self.test.items_of(place)
+        if (missing := wanted[~np.isin(wanted, np.concatenate([own, held_out]))]).size:
+            item = self.train.item_ids.tolist()[missing[0]]
+            raise ConfigError(f"User {user!r} does not have item {item!r}.", "Name items that the user has.")
+        erased = np.isin(own, wanted)
+        first = self.history.first_round_of([user])
+        if erased.any() and not (~erased & (counted <= (self.rounds + 1 if first is None else first))).any():
+            raise ConfigError(
+                f"User {user!r} would have no interactions left in a round that it took part in.",
+                f"Forget the user as a whole: forget([{user!r}]).",
+            )
+        return max(int(counted[erased].min()), 1) if erased.any() else None
 
     def _roll_back_devices(self, round_: int) -> None:
         self.devices.roll_back(round_)
@@ -390,3 +445,14 @@ class Federation(Coordinator):
                 RunWarning,
                 stacklevel=3,
             )
+
+
+def items_by_user(user: UserId | None, items: ItemsOf | Sequence[UserId] | None) -> ItemsOf | None:
+    """Items to forget, by user."""
+    if isinstance(items, Mapping):
+        if user is not None:
+            raise ConfigError("forget() was given a user and items by user.", "Give items={user: [...]} alone.")
+        return items
+    if (user is None) != (items is None):
+        raise ConfigError("forget() takes user and items together.", "forget(user=17, items=[50, 181])")
+    return None if user is None or items is None else {user: list(items)}

@@ -26,6 +26,7 @@ from fedforget.errors import RunError
 from fedforget.runtime.files import link_file, make_folder, write_file
 from fedforget.runtime.ragged import offsets
 from fedforget.server.history import History
+from fedforget.server.request import ItemsOf
 from fedforget.server.run_config import read_config
 
 ITEMS = "items.json"
@@ -105,8 +106,8 @@ class StoredData:
         ids = _ids(list(user_place)), _ids(items)
         return _interactions(rows, False, *ids), _interactions(rows, True, *ids)
 
-    def branch(self, folder: Path | None, without: Collection[Id], additions: int) -> StoredData:
-        """A copy without some users; files without any of them are linked."""
+    def branch(self, folder: Path | None, without: Collection[Id], items: ItemsOf, additions: int) -> StoredData:
+        """A copy without some users, and without some items of others; files without any of them are linked."""
         other = StoredData(folder)
         if self.folder is None or folder is None:
             return other
@@ -116,10 +117,14 @@ class StoredData:
         for number in range(additions + 1):
             user_ids, item_ids, rows = _read(self._path(number))
             keep = np.array([user not in forgotten for user in user_ids], bool)
-            if keep.all():
+            kept, place = keep[rows[0]], np.cumsum(keep) - 1
+            for index, user in enumerate(user_ids):
+                if user in items:
+                    unwanted = np.isin(rows[1], [at for at, item in enumerate(item_ids) if item in set(items[user])])
+                    kept &= ~(unwanted & (rows[0] == index))
+            if kept.all() and keep.all():
                 link_file(self._path(number), other._path(number))
                 continue
-            kept, place = keep[rows[0]], np.cumsum(keep) - 1
             users, item, test, since = (column[kept] for column in rows)
             _write(
                 other._path(number),
@@ -152,6 +157,8 @@ def _ids(values: Sequence[Id]) -> NDArray[Any]:
 
 def _write(path: Path, user_ids: Sequence[Id], item_ids: Sequence[Id], rows: Rows) -> None:
     users, items, test, since = rows
+    used, items = np.unique(items, return_inverse=True)  # an erased item must not stay in the list of ids
+    item_ids = [item_ids[place] for place in used.tolist()]
     columns = {"user": users, "item": items.astype(np.int32), "test": test.astype(np.uint8), "since": since}
     metadata = {"users": json.dumps(list(user_ids)), "items": json.dumps(list(item_ids))}
     write_file(path, save({name: np.ascontiguousarray(column) for name, column in columns.items()}, metadata))

@@ -17,7 +17,8 @@ class Receipt:
 
     ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
     updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
-    forgotten users whose device has confirmed the wipe; None in a simulation. ``users`` are salted hashes. The ``salt``
+    forgotten users whose device has confirmed the wipe; None in a simulation. ``users`` are salted hashes; ``partial``
+    has the number of forgotten interactions of users who stay, by salted hash. The ``salt``
     is returned once, by ``forget``, and not stored, since ids could be guessed with it.
     """
 
@@ -41,6 +42,7 @@ class Receipt:
     communication_rounds: int | None = None
     messages: int | None = None
     chosen: str = "as asked for"
+    partial: Mapping[str, int] = field(default_factory=dict)
     salt: str | None = field(default=None, repr=False)
 
     @property
@@ -53,7 +55,7 @@ class Receipt:
         salt = salt or self.salt
         if salt is None:
             raise ValueError("the salt is needed to recognise a user")
-        return pseudonym(user, salt) in self.users
+        return pseudonym(user, salt) in {*self.users, *self.partial}
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as stored: everything but the salt."""
@@ -70,6 +72,12 @@ class Receipt:
         values.pop("coverage", None)
         return cls(**values)
 
+    def _forgotten(self) -> str:
+        parts = [f"{len(self.users)} users"] if self.users or not self.partial else []
+        if self.partial:
+            parts.append(f"{sum(self.partial.values())} interactions of {len(self.partial)} users who stay")
+        return " and ".join(parts)
+
     def __str__(self) -> str:
         more = f", {self.rounds_added} more trained" if self.rounds_added else ""
         steps = "" if self.communication_rounds is None else f", in {self.communication_rounds} communication rounds"
@@ -80,7 +88,7 @@ class Receipt:
         reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
         return (
             f"Receipt {self.request}\n"
-            f"  forgotten  {len(self.users)} users, in the model since {since}\n"
+            f"  forgotten  {self._forgotten()}, in the model since {since}\n"
             f"  method     {self.method['name']}" + (f" ({settings})" if settings else "") + "\n"
             f"             {self.chosen}\n"
             f"  replayed   {self.rounds_replayed} rounds{more}{steps}\n"
