@@ -22,9 +22,24 @@ UserVectors = Callable[[NDArray[np.int64]], Array]
 
 
 def scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> PlaceScorer:
-    """Scores users with these interactions and private parameters."""
-    score, ready = config.model.scorer(public), _private_rows(config, public, interactions, private)
-    return lambda place: score(ready(np.array([place]))[0], interactions.items_of(place))
+    """Scores users with these interactions and private parameters.
+
+    If devices fit user vectors before training, the vector of a user who was never trained is fitted here.
+    """
+    model, keys = config.model, interactions.user_keys
+    score = model.scorer(public)
+    if not config.training.refit:
+        return lambda place: score(private[place], interactions.items_of(place))
+    fit = _fitting(config, public)
+
+    def score_place(place: int) -> Array:
+        own, row = interactions.items_of(place), private[place]
+        if np.array_equal(row, model.init_private(keys[place : place + 1], config.seed)[0]):
+            row = row.copy()
+            row[: model.dim] = fit(np.array([0, own.size]), own)[0]
+        return score(row, own)
+
+    return score_place
 
 
 def row_scorer(config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array) -> RowScorer:
@@ -51,24 +66,30 @@ def user_vectors(
 def _private_rows(
     config: DeviceConfig, public: GlobalParameters, interactions: Interactions, private: Array
 ) -> UserVectors:
-    """The private parameters of users at some positions.
-
-    If devices fit user vectors before training, the vector of a user who was never trained is fitted here.
-    """
+    """The private parameters of users at some positions; fitted for users who were never trained, as in ``scorer``."""
     model = config.model
     if not config.training.refit:
         return lambda places: private[places]
-    items = np.ascontiguousarray(public.items)
-    gram = items.T @ items
+    fit = _fitting(config, public)
 
     def rows(places: NDArray[np.int64]) -> Array:
         found: Array = private[places]
         initial = model.init_private(interactions.user_keys[places], config.seed)
         new = np.flatnonzero((found == initial).all(axis=1))
         if new.size:
-            ptr, own = interactions.rows(places[new])
-            fitted = fitted_users(items, gram, ptr, own, CONFIDENCE, REGULARISATION)
-            found[new, : model.dim] = model.embeddings_for(fitted, items, ptr, own)
+            found[new, : model.dim] = fit(*interactions.rows(places[new]))
         return found
 
     return rows
+
+
+def _fitting(config: DeviceConfig, public: GlobalParameters) -> Callable[[NDArray[np.int64], NDArray[np.int32]], Array]:
+    """Fits the embeddings of users with given items, as devices do before they train."""
+    items = np.ascontiguousarray(public.items)
+    gram = items.T @ items
+
+    def fit(ptr: NDArray[np.int64], own: NDArray[np.int32]) -> Array:
+        vectors = fitted_users(items, gram, ptr, own, CONFIDENCE, REGULARISATION)
+        return config.model.embeddings_for(vectors, items, ptr, own)
+
+    return fit

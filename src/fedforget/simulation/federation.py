@@ -37,6 +37,7 @@ from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
+from fedforget.simulation.partial import first_counted, items_by_user
 from fedforget.simulation.poisoned import PoisonedClients
 from fedforget.simulation.stored_data import stored_parts
 
@@ -377,33 +378,9 @@ class Federation(Coordinator):
     def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
         since = {}
         for user, unwanted in (items or {}).items():
-            if (first := self._check_items(user, unwanted, users)) is not None:
+            if (first := first_counted(self, user, unwanted, users)) is not None:
                 since[user] = first
         return Erasure(self._run, self.members, users, method, items, since)
-
-    def _check_items(self, user: UserId, unwanted: Sequence[UserId], forgotten: Sequence[UserId]) -> int | None:
-        """The round from which items to forget counted in training, if any did; refused if they cannot be forgotten."""
-        if user in forgotten:
-            raise ConfigError(f"User {user!r} is to be forgotten as a whole and for some items.", "Give one of them.")
-        if not unwanted:
-            raise ConfigError(f"No items of user {user!r} are named.", "Name at least one.")
-        place = self.train.user_index(user)
-        start, stop = self.train.indptr[place : place + 2]
-        own, counted = self.train.indices[start:stop], np.zeros(stop - start, np.int64)
-        counted += 0 if self.train.since is None else self.train.since[start:stop]
-        wanted = np.array([self.train.item_index(item) for item in unwanted], np.int64)
-        held_out = np.empty(0, np.int32) if self.test is None else self.test.items_of(place)
-        if (missing := wanted[~np.isin(wanted, np.concatenate([own, held_out]))]).size:
-            item = self.train.item_ids.tolist()[missing[0]]
-            raise ConfigError(f"User {user!r} does not have item {item!r}.", "Name items that the user has.")
-        erased = np.isin(own, wanted)
-        first = self.history.first_round_of([user])
-        if erased.any() and not (~erased & (counted <= (self.rounds + 1 if first is None else first))).any():
-            raise ConfigError(
-                f"User {user!r} would have no interactions left in a round that it took part in.",
-                f"Forget the user as a whole: forget([{user!r}]).",
-            )
-        return max(int(counted[erased].min()), 1) if erased.any() else None
 
     def _roll_back_devices(self, round_: int) -> None:
         self.devices.roll_back(round_)
@@ -445,14 +422,3 @@ class Federation(Coordinator):
                 RunWarning,
                 stacklevel=3,
             )
-
-
-def items_by_user(user: UserId | None, items: ItemsOf | Sequence[UserId] | None) -> ItemsOf | None:
-    """Items to forget, by user."""
-    if isinstance(items, Mapping):
-        if user is not None:
-            raise ConfigError("forget() was given a user and items by user.", "Give items={user: [...]} alone.")
-        return items
-    if (user is None) != (items is None):
-        raise ConfigError("forget() takes user and items together.", "forget(user=17, items=[50, 181])")
-    return None if user is None or items is None else {user: list(items)}
