@@ -37,10 +37,10 @@ def enrol(
     loaded = Invitation.load(invitation)
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = interactions.split(test, loaded.terms.seed)
+    Device(state).set_catalogue(loaded)
     for user in parse_users(users, interactions.user_ids.tolist()):
         parts = items_of(loaded, train_part, test_part, user)
         Host(state).enrol(loaded.terms, user, **parts)
-        Device(state).set_catalogue(loaded)
         show.lines(
             f"User {user} has joined federation {loaded.terms.federation} with {len(parts[TRAIN])} training and "
             f"{len(parts[TEST])} test items."

@@ -92,7 +92,8 @@ def forget(
         if dry_run:
             _estimate(fed, run, forgotten, chosen, partial, as_json)
         elif isinstance(fed, Service):
-            fed.estimate(forgotten, chosen, partial)
+            if partial:
+                fed.estimate(forgotten, chosen, partial)  # refused on a network
             queue(fed, run, forgotten, chosen, require, wait, as_json)
         else:
             _forget(fed, run, forgotten, chosen, partial, require, as_json)

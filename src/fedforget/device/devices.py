@@ -130,10 +130,13 @@ class Devices:
         #: The interactions that the previous log was written with, if some were forgotten since.
         self.logged_interactions: Interactions | None = None
 
-    def branch(self, log: DeviceLog, until: int, remaining: Interactions) -> Devices:
-        """Devices with the remaining interactions on a new trajectory; ``log`` is a branch of this log."""
+    def branch(self, log: DeviceLog, until: int, remaining: Interactions, *, items_changed: bool = False) -> Devices:
+        """Devices with the remaining interactions on a new trajectory; ``log`` is a branch of this log.
+
+        ``items_changed``: whether remaining users have fewer items than before.
+        """
         devices = Devices(remaining, self.config, log, self.compute, self.log, self.size)
-        devices.logged_interactions = self.interactions
+        devices.logged_interactions = self.interactions if items_changed else None
         devices.restore(until)
         return devices
 

@@ -358,8 +358,8 @@ class Federation(Coordinator):
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
 
     def _branch(self, new: Trajectory, erasure: Erasure, done: int) -> Clients:
-        remaining = self.train.without(erasure.users).without_items(erasure.items)
-        devices = self.devices.branch(cast(DeviceFiles, new.devices).log, done, remaining)
+        remaining, log = _remaining(self.train, erasure), cast(DeviceFiles, new.devices).log
+        devices = self.devices.branch(log, done, remaining, items_changed=bool(erasure.items))
         if not new.is_at(done):
             devices.roll_back(done)
         if done <= erasure.start:
@@ -367,12 +367,11 @@ class Federation(Coordinator):
         return self._reached(devices)
 
     def _digest_without(self, erasure: Erasure) -> str:
-        return self.train.without(erasure.users).without_items(erasure.items).digest
+        return _remaining(self.train, erasure).digest
 
     def _after_erasure(self, erasure: Erasure) -> None:
-        self.train = self.train.without(erasure.users).without_items(erasure.items)
-        if self.test is not None:
-            self.test = self.test.without(erasure.users).without_items(erasure.items)
+        self.train = _remaining(self.train, erasure)
+        self.test = None if self.test is None else _remaining(self.test, erasure)
         self._start()
 
     def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
@@ -422,3 +421,9 @@ class Federation(Coordinator):
                 RunWarning,
                 stacklevel=3,
             )
+
+
+def _remaining(data: Interactions, erasure: Erasure) -> Interactions:
+    """The interactions that an erasure does not remove."""
+    remaining = data.without(erasure.users)
+    return remaining.without_items(erasure.items) if erasure.items else remaining

@@ -120,7 +120,8 @@ class StoredData:
             kept, place = keep[rows[0]], np.cumsum(keep) - 1
             for index, user in enumerate(user_ids):
                 if user in items:
-                    unwanted = np.isin(rows[1], [at for at, item in enumerate(item_ids) if item in set(items[user])])
+                    erased = set(items[user])
+                    unwanted = np.isin(rows[1], [at for at, item in enumerate(item_ids) if item in erased])
                     kept &= ~(unwanted & (rows[0] == index))
             if kept.all() and keep.all():
                 link_file(self._path(number), other._path(number))

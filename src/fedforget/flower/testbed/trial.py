@@ -98,10 +98,10 @@ class Trial:
             return
         for name, users in self.hosted.items():
             host = Host(self.state(name))
+            Device(host.folder).set_catalogue(self.invitation)
             for user in users:
                 if not self.file(user).exists():
                     host.enrol(self.invitation.terms, user, **items_of(self.invitation, train, test, user))
-                    Device(host.folder).set_catalogue(self.invitation)
 
     def _connect(self) -> None:
         """Start the nodes and register their users who were not forgotten."""
