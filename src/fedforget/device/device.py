@@ -9,7 +9,7 @@ import numpy as np
 
 from fedforget.device.host import Host
 from fedforget.device.member import Member
-from fedforget.device.recommendation import best_items
+from fedforget.device.recommendation import allowed_items, best_items
 from fedforget.errors import ConfigError, DataError, RunError
 from fedforget.protocol.invitation import Invitation, ItemId
 from fedforget.runtime.randomness import UserId
@@ -81,9 +81,7 @@ class Device:
             items = model.catalogue()
             devices, parts = self.host.scoring(member, received)
             position = _positions(items)
-            allowed = np.full(len(items), candidates is None)
-            allowed[[_position(position, item) for item in candidates or ()]] = True
-            allowed[[_position(position, item) for item in exclude]] = False
+            allowed = allowed_items(lambda item: _position(position, item), len(items), candidates, exclude)
             n_items = received.public.items.shape[0]
             score = devices.row_scorer(received.public)
             best = best_items(score, np.zeros(1, np.int64), k, n_items, parts, devices.workers, allowed[:n_items])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.data import Interactions
+from fedforget.data.ids import Id
 from fedforget.device.scoring import RowScorer
 from fedforget.errors import ConfigError
 from fedforget.models.parameters import Array
@@ -64,6 +65,16 @@ def best_items(
 
     workers.run(run, costs=np.ones(starts.size, np.int64))
     return found
+
+
+def allowed_items(
+    position: Callable[[Id], int], n_items: int, candidates: Sequence[Id] | None, exclude: Sequence[Id]
+) -> NDArray[np.bool_]:
+    """Which items may be recommended: the candidates (default: all) without those to exclude."""
+    allowed = np.full(n_items, candidates is None)
+    allowed[[position(item) for item in candidates or ()]] = True
+    allowed[[position(item) for item in exclude]] = False
+    return allowed
 
 
 def _top(scores: Array, k: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from fedforget.data import Interactions
 from fedforget.data.growth import Added, grow, with_ids, without_known
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
-from fedforget.device.recommendation import Best, best_items
+from fedforget.device.recommendation import Best, allowed_items, best_items
 from fedforget.errors import ConfigError, RunError, RunWarning
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
@@ -340,9 +340,7 @@ class Federation(Coordinator):
         self, places: NDArray[np.int64], k: int, candidates: Sequence[UserId] | None, exclude: Sequence[UserId]
     ) -> Best:
         n_items = self.public.items.shape[0]
-        allowed = np.full(self.train.n_items, candidates is None)
-        allowed[[self.train.item_index(item) for item in candidates or ()]] = True
-        allowed[[self.train.item_index(item) for item in exclude]] = False
+        allowed = allowed_items(self.train.item_index, self.train.n_items, candidates, exclude)
         excluded = [self.train, *([] if self.test is None else [self.test])]
         return best_items(
             self.devices.row_scorer(self.public),
