@@ -102,9 +102,9 @@ def train(host: Host, given: Order, received: Parameters, epochs: int = EPOCHS) 
     return only(host.run(Train(epochs), given, received))
 
 
-def recall(host: Host, given: Order, n_items: int = N_ITEMS) -> CohortResult:
+def recall(host: Host, given: Order) -> CohortResult:
     """What a device answers to an order to send its logged updates."""
-    return only(host.run(Recall(n_items), given))
+    return only(host.run(Recall(), given))
 
 
 def factors_of(round_: int, model: Recommender) -> Factors:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import fedforget as ff
 from fedforget.device.host import Host
 from fedforget.device.log.user_files import UserFiles
 from fedforget.device.member import TEST, TRAIN, Member
@@ -50,8 +51,8 @@ from tests.device.made_hosts import (
 def test_a_user_who_joins_has_its_items_in_a_file_of_its_own(host):
     files = UserFiles(host.folder / FEDERATION, FEDERATION)
     member = Member(files, "bob")
-    assert member.items(TRAIN).tolist() == [4, 5, 6]
-    assert member.items(TEST).tolist() == [7, 8]
+    assert member.items(TRAIN)[0].tolist() == [4, 5, 6]
+    assert member.items(TEST)[0].tolist() == [7, 8]
     assert member.terms == terms_of()
     files.close()
     assert sorted(on_disk(host)) == sorted([*(path_of(host, user).name for user in USERS), "lock"])
@@ -66,7 +67,7 @@ def test_the_order_and_repetition_of_items_do_not_matter(host):
 
 def test_joining_twice_is_refused_and_changes_nothing(host):
     before = everything(host)
-    with pytest.raises(ConfigError, match=r"User 'ann' is enrolled on this device already(.|\n)*delete it"):
+    with pytest.raises(ConfigError, match=r"User 'ann' is enrolled on this device already(.|\n)*flower wipe"):
         host.enrol(terms_of(), "ann", [5])
     assert everything(host) == before
 
@@ -212,6 +213,32 @@ def test_a_model_of_another_shape_is_refused_and_nothing_is_logged(host, items, 
         host.evaluate(order(7, 5, 4), other)
 
 
-def test_a_recall_for_another_number_of_items_is_refused(host):
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ((0, N_ITEMS + 1),),
+        ((0, N_ITEMS - 1), (3, N_ITEMS)),
+        ((1, N_ITEMS),),
+        ((0, N_ITEMS), (3, N_ITEMS)),
+        ((0, N_ITEMS), (3, N_ITEMS + 2), (3, N_ITEMS + 3)),
+        ((0, N_ITEMS), (3, N_ITEMS + 2), (4, N_ITEMS + 1)),
+    ],
+)
+def test_a_catalogue_that_does_not_begin_as_agreed_or_does_not_grow_is_refused(host, sizes):
     trained(host, 4)
-    assert recall(host, replayed(5, 3, 2), N_ITEMS + 1).failures == dict.fromkeys(USERS, reasons.OTHER_MODEL)
+    before = everything(host)
+    answers = train(host, replace(order(5, 5, 4), sizes=sizes), sent(5))
+    assert answers.failures == dict.fromkeys(USERS, reasons.OTHER_MODEL)
+    assert everything(host) == before
+
+
+def test_a_catalogue_that_shrinks_is_refused_and_nothing_is_lost(host):
+    trained(host, 4)
+    grown = ff.MF(dim=4).init_public(N_ITEMS + 2, seed=5)
+    bigger = replace(order(5, 5, 4), sizes=((0, N_ITEMS), (5, N_ITEMS + 2)))
+    assert len(train(host, bigger, (grown.items, grown.dense)).updates) == len(USERS)
+    before = everything(host)
+    for sizes in ((), ((0, N_ITEMS), (5, N_ITEMS + 1))):
+        answers = train(host, replace(order(6, 6, 5), sizes=sizes), sent(6))
+        assert answers.failures == dict.fromkeys(USERS, reasons.FEWER_ITEMS)
+    assert everything(host) == before

@@ -80,7 +80,7 @@ def assert_same(world: World, other: World) -> None:
         assert set(mine) == set(theirs)
         for name in mine:
             np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-5, atol=1e-6)
-    for user in world.history.members():
+    for user in world.history.membership.users():
         np.testing.assert_allclose(world.private(user), other.private(user), rtol=1e-5, atol=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_forgetting_gives_what_the_simulation_gives(name, make, reference):
         receipt = each.forget(forgotten, method)
         assert receipt.coverage == 1
         assert receipt.digest_after == each.public.digest
-        assert not set(each.history.members()) & set(forgotten)
+        assert not set(each.history.membership.users()) & set(forgotten)
     assert_same(world, other)
     for each in (world, other):
         each.train(6)
@@ -172,7 +172,7 @@ def test_erasures_one_after_another(name, make, reference):
     for each in (world, other):
         each.train(6)
         for round_ in (1, 5, 2):
-            in_it = each.history.record(round_).participants or each.history.members()
+            in_it = each.history.record(round_).participants or each.history.membership.users()
             each.forget(in_it[:1], method)
         each.train(7)
     assert_same(world, other)
@@ -217,7 +217,7 @@ def test_too_few_answers_leave_everything_as_it_was(make):
     with pytest.raises(QuorumError, match="updates are missing"):
         world.forget([leaver], ff.FRU(), require=0.9)
     assert world.public.digest == before
-    assert leaver in world.history.members()
+    assert leaver in world.history.membership.users()
     world.disconnect()
     world.train(4)
     assert world.history.last_round == 4

@@ -299,7 +299,7 @@ def test_an_order_to_recall_several_rounds_is_refused(world):
     world.train(2)
     clients = world.service.fleet.clients(world.history, world.history)
     user = USERS[0]
-    results = clients.run(Recall(len(world.invitation.items)), {3: [user], 4: [user]})
+    results = clients.run(Recall(), {3: [user], 4: [user]})
     assert {round_: result.failures for round_, result in results.items()} == {
         3: {user: reasons.ONE_ROUND_ONLY},
         4: {user: reasons.ONE_ROUND_ONLY},
@@ -467,7 +467,7 @@ def test_a_server_that_is_killed_goes_on_as_if_nothing_had_happened(kill, unbrok
     assert process.exitcode == -9
     world = OnFlower(tmp_path / "w", log=ff.Log("float32"))
     world.train(3)
-    if set(forgotten) & set(world.history.members()):  # the request was not made yet, or only just
+    if set(forgotten) & set(world.history.membership.users()):  # the request was not made yet, or only just
         world.forget(forgotten, METHOD)
     world.train(4)
     assert_same(world, reference)

@@ -141,6 +141,7 @@ def test_a_file_of_the_format_before_is_migrated(worlds):
     for path in (world.states[node_of(USERS[0])] / world.service.config.id).glob("*.sqlite"):
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("ALTER TABLE interaction DROP COLUMN since")
+            db.execute("DROP TABLE unwanted")
             db.execute("UPDATE meta SET value = '2' WHERE name = 'format'")
     for each in worlds:
         each.train(4)

@@ -39,7 +39,7 @@ from fedforget.models import MF, NCF
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
 from fedforget.protocol.order import ORIGIN, Order
-from fedforget.protocol.tasks import Recall, Replay, Train
+from fedforget.protocol.tasks import Recall, Replay, Settle, Train
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 
@@ -95,6 +95,8 @@ def orders(draw: st.DrawFn) -> Order:
         first, tuple(users), rounds(), rounds(),
         draw(st.dictionaries(places, st.builds(Factors, numbers, numbers), max_size=3)),
         draw(st.sampled_from([(), tuple(tuple(sorted(own)) for own in past)])),
+        *draw(st.sampled_from([((), ()), (((0, 5), (3, 9)), ("a", "b")), (((0, 5), (3, 6), (4, 9)), (7, 8, 9))])),
+        draw(st.sampled_from([(), rounds()])), draw(st.sampled_from([(), rounds()])),
     )  # fmt: skip
 
 
@@ -152,7 +154,7 @@ replays = st.builds(
     st.booleans(),
     st.floats(0.01, 100),
 )
-tasks = st.one_of(replays, st.builds(Train, st.integers(1, 100)), st.builds(Recall, st.integers(1, 100)))
+tasks = st.one_of(replays, st.builds(Train, st.integers(1, 100)), st.just(Recall()), st.just(Settle()))
 
 
 @given(tasks)
@@ -418,7 +420,6 @@ def test_a_message_without_an_order_is_refused(record):
         *[(Replay(3), name, value) for name, value in (("items", 1), ("stored", 1), ("parts", None), ("parts", 1))],
         *[(Replay(3), "private_scale", value) for value in (1, "1", None)],
         *[(Train(3), "epochs", value) for value in (2.0, True, None)],
-        *[(Recall(3), "n_items", value) for value in (2.0, True, None)],
         *[(Train(3), "name", value) for value in (1, None)],
     ],
     ids=str,
@@ -428,7 +429,7 @@ def test_a_task_with_a_value_of_the_wrong_type_is_refused_by_its_name(task, name
         unpack_task(tampered(pack_order(order(), task), "task", **{name: value}))
 
 
-@pytest.mark.parametrize("task", [Train(3), Replay(3), Recall(3)], ids=str)
+@pytest.mark.parametrize("task", [Train(3), Replay(3), Recall(), Settle()], ids=str)
 def test_a_task_with_a_setting_that_it_does_not_have_is_refused(task):
     with pytest.raises(MessageError, match="unknown settings"):
         unpack_task(tampered(pack_order(order(), task), "task", other=1))

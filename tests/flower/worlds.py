@@ -12,8 +12,8 @@ import numpy as np
 
 import fedforget as ff
 from fedforget.device import host
+from fedforget.device.device import Device
 from fedforget.device.devices import Devices
-from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
 from fedforget.device.local_evaluation import no_users
 from fedforget.device.log.user_files import UserFiles
@@ -119,7 +119,7 @@ class OnFlower:
                 own = [user for user in USERS if node_of(user) == node]
                 registry.register(key_of(node), node, own)
                 for user in own:
-                    Host(state).enrol(invitation.terms, user, **items_of(invitation, TRAIN, TEST, user))
+                    Device(state).join(invitation, user, TRAIN.item_ids_of(user), TEST.item_ids_of(user))
         return invitation
 
     def _open(self) -> Service:

@@ -147,7 +147,7 @@ def test_all_else_is_passed_on():
     poisoned = poisoned_by(["eve"], honest)
     poisoned.apply_factors(3, None)
     assert honest.told == [("factors", 3, None)]
-    recalled = poisoned.run(Recall(5), {1: ["eve"]})[1].updates
+    recalled = poisoned.run(Recall(), {1: ["eve"]})[1].updates
     np.testing.assert_array_equal(recalled.rows, honest.updates(["eve"]).rows)
     np.testing.assert_array_equal(recalled.dense, honest.updates(["eve"]).dense)
 

@@ -104,7 +104,7 @@ def test_forgetting_who_never_took_part_changes_nothing_else(why: str, method: f
     assert (receipt.asked, receipt.bytes_down, receipt.bytes_up, rounds) == (0, 0, 0, [])
     assert receipt.coverage == 1.0
     assert fed.rounds == 4
-    assert fed.train.user_ids.tolist() == fed.history.members() == remaining
+    assert fed.train.user_ids.tolist() == fed.history.membership.users() == remaining
     assert fed.config.joins == {}
 
 
@@ -118,7 +118,7 @@ def test_forgetting_who_never_took_part_in_every_store(store: str, tmp_path: Pat
     for _ in range(2):
         assert fed.public.digest == digest
         assert privates(fed) == private
-        assert leaver not in fed.history.members()
+        assert leaver not in fed.history.membership.users()
         with pytest.raises(ff.DataError):
             fed.devices.private(leaver)
         if store == "memory":

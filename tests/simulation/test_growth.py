@@ -182,7 +182,7 @@ def test_a_forgotten_user_comes_back_only_when_readmitted(tmp_path: Path):
     assert [fed.train.item_ids[i] for i in fed.train.items_of(fed.train.user_index(2))] == [5, 900]
     assert len(before) > 2
     fed.forget([2])
-    assert fed.history.suppressed([2, 3]) == [2]
+    assert fed.history.membership.suppressed([2, 3]) == [2]
 
 
 def test_no_file_has_a_forgotten_users_additions(tmp_path: Path):
@@ -233,7 +233,7 @@ def test_bad_additions_are_refused_and_change_nothing(tmp_path: Path, more, erro
     with pytest.raises(error, match=problem):
         fed.add(more())
     assert fed.train == TRAIN
-    assert fed.history.additions() == 0
+    assert fed.history.membership.additions() == 0
 
 
 def test_an_addition_that_was_not_recorded_never_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

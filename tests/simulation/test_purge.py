@@ -162,7 +162,7 @@ def test_what_is_in_memory_forgets_too() -> None:
     forgotten = some_leavers(fed, users)
     fed.forget(forgotten)
     gone = {user_key for user in forgotten for user_key in traces.of(user) if len(user_key) == 8}
-    assert not set(fed.history.members()) & set(forgotten)
+    assert not set(fed.history.membership.users()) & set(forgotten)
     assert not any({*fed.cohort(r), *fed.history.record(r).failures} & set(forgotten) for r in range(1, fed.rounds + 1))
     for _, keys, _ in fed.devices.log.store.heads():
         assert not {key.to_bytes(8, "little") for key in keys.tolist()} & gone

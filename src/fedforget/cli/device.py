@@ -13,7 +13,7 @@ from fedforget.cli.requests import parse_user, split_ids
 from fedforget.cli.runs import K
 from fedforget.device.device import Device
 
-app = typer.Typer(no_args_is_help=True, help="On a device: recommend, and add interactions.")
+app = typer.Typer(no_args_is_help=True, help="On a device: recommend, add and forget interactions.")
 
 State = Annotated[Path, typer.Option(help="The folder of this device's users' files.")]
 User = Annotated[str, typer.Option(help="The user's id.")]
@@ -60,3 +60,31 @@ def add(
     known = len(set(items)) - new
     text = f"Added {new} interactions of user {user}; {known} were there already."
     show.result({"user": wanted, "added": new, "known": known}, as_json, text)
+
+
+@app.command()
+def forget(
+    state: State,
+    user: User,
+    items: Annotated[list[str], typer.Argument(help="The items, each by its id.")],
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget some interactions of a user, who stays in the federation.
+
+    The device asks the server, with its next message, to rebuild the model without them. It does not say which.
+    """
+    device = Device(state, federation)
+    wanted = parse_user(user, device.users())
+    catalogue = device.catalogue()
+    done = device.forget(wanted, [parse_user(item, catalogue) for item in items])
+    lines = []
+    if done.removed:
+        lines.append(f"Removed {done.removed} interactions of user {user}. No model was trained on them.")
+    if done.requested:
+        lines.append(
+            f"Asked to forget {done.requested} interactions of user {user}. They are removed when the server has "
+            "rebuilt the model without them; until then the user takes part in no round."
+        )
+    figures = {"user": wanted, "removed": done.removed, "requested": done.requested}
+    show.result(figures, as_json, "\n".join(lines))

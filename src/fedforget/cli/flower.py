@@ -21,7 +21,6 @@ from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.errors import ConfigError
 from fedforget.protocol.invitation import NAME
-from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.service import create_federation
 
 app = typer.Typer(no_args_is_help=True, help="Run a federation on a real network, with Flower.")
@@ -65,18 +64,34 @@ def register(
     key: Annotated[Path, typer.Option(help="The node's public key, as registered with the SuperLink.")],
     node_id: Annotated[int, typer.Option(help="The id that `flwr supernode register` printed.")],
     users: Users,
+    readmit: Annotated[
+        bool, typer.Option("--readmit", help="Accept users who were forgotten; they start anew.")
+    ] = False,
 ) -> None:
     """On the server: register users with the node, known by its key, that hosts them."""
-    service = open_service(run)
-    wanted = parse_users(users, service.members)
-    service.close()
     try:
         text = key.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key} cannot be read: {error}.", "Give the .pub file of the node's key.") from error
-    with closing(NodeRegistry(run)) as registry:
-        registry.register(text, node_id, wanted)
+    with closing(open_service(run)) as service:
+        wanted = parse_users(users, service.members)
+        service.register(text, node_id, wanted, readmit=readmit)
     show.lines(f"Node {node_id} hosts {', '.join(map(str, wanted))} from the next round on.")
+
+
+@app.command("add-items")
+def add_items(
+    run: Run,
+    items: Annotated[Path, typer.Option(help="A file with item ids, one per line.")],
+    as_json: AsJson = False,
+) -> None:
+    """On the server: add items to the catalogue. They count from the next round on; devices get them with it."""
+    with closing(open_service(run)) as service:
+        listed = _catalogue(items, whole=isinstance(service.catalogue()[0], int))
+        new = service.add_items(listed)
+    known = len(listed) - len(new)
+    text = f"Added {len(new):,} items to the catalogue of {run}; {known:,} were in it already."
+    show.result({"run": str(run), "added": len(new), "known": known}, as_json, text)
 
 
 @app.command()
@@ -137,12 +152,12 @@ def status(run: Run, as_json: AsJson = False) -> None:
     show.result({"run": str(run), **figures}, as_json, table)
 
 
-def _catalogue(path: Path) -> list[int | str]:
-    """The item ids in a file; numbers if all of them are whole numbers."""
+def _catalogue(path: Path, whole: bool = True) -> list[int | str]:
+    """The item ids in a file; numbers if ``whole`` and all of them are whole numbers."""
     lines = read_ids(path, "item")
     if not lines:
         raise ConfigError(f"{path} names no items.", "Give one item id per line.")
-    whole = all(line.isascii() and line.isdecimal() and str(int(line)) == line for line in lines)
+    whole = whole and all(line.isascii() and line.isdecimal() and str(int(line)) == line for line in lines)
     ids, _ = factorised(checked_ids([int(line) for line in lines] if whole else lines, "item", str(path)))
     items: list[int | str] = ids.tolist()
     return items

@@ -13,9 +13,7 @@ from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, 
 from fedforget.cli.requests import parse_users, split_ids
 from fedforget.data import load
 from fedforget.device.device import Device
-from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
-from fedforget.device.member import TEST, TRAIN
 from fedforget.protocol.invitation import Invitation
 
 State = Annotated[Path, typer.Option(help="The folder of this device's users' files.")]
@@ -37,13 +35,12 @@ def enrol(
     loaded = Invitation.load(invitation)
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = interactions.split(test, loaded.terms.seed)
-    Device(state).set_catalogue(loaded)
     for user in parse_users(users, interactions.user_ids.tolist()):
-        parts = items_of(loaded, train_part, test_part, user)
-        Host(state).enrol(loaded.terms, user, **parts)
+        train_items, test_items = train_part.item_ids_of(user), test_part.item_ids_of(user)
+        Device(state).join(loaded, user, train_items, test_items)
         show.lines(
-            f"User {user} has joined federation {loaded.terms.federation} with {len(parts[TRAIN])} training and "
-            f"{len(parts[TEST])} test items."
+            f"User {user} has joined federation {loaded.terms.federation} with {len(train_items)} training and "
+            f"{len(test_items)} test items."
         )
 
 

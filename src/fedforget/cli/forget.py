@@ -17,9 +17,9 @@ from fedforget.cli.runs import Run, Workers, open_run
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.models import Recommender
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.randomness import ItemId, UserId
 from fedforget.server.coordinator import Coordinator
-from fedforget.server.request import ErasureRequest, ItemId, ItemsOf
+from fedforget.server.request import ErasureRequest, ItemsOf
 from fedforget.server.service import Service
 from fedforget.server.unlearning import METHODS, Method, default_method
 from fedforget.simulation.federation import Federation

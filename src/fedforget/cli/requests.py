@@ -97,7 +97,7 @@ def _wait(run: Path, request: ErasureRequest, seconds: float) -> object:
         over = time.monotonic() >= deadline
         if path.exists():
             receipt = Receipt.from_json(path.read_text(encoding="utf-8"))
-            if over or receipt.wiped == len(receipt.users):
+            if over or receipt.wiped == receipt.devices:
                 show.notes.print(str(receipt), soft_wrap=True, markup=False)
                 return receipt.to_dict()
         if over:

@@ -181,6 +181,11 @@ class Interactions:
         """The items of the user with this index, sorted."""
         return self.indices[self.indptr[user] : self.indptr[user + 1]]
 
+    def item_ids_of(self, user: Id) -> list[Id]:
+        """The ids of a user's items."""
+        ids: list[Id] = self.item_ids[self.items_of(self.user_index(user))].tolist()
+        return ids
+
     def rows(
         self, users: NDArray[np.int64], rounds: int | NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -1,18 +1,29 @@
-"""Device: what the owner of a device, or an app on it, can do: join, recommend, add interactions."""
+"""Device: what the owner of a device, or an app on it, can do: join, recommend, add and forget interactions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedforget.device.host import Host
-from fedforget.device.member import Member
+from fedforget.device.log.user_files import UserFiles
+from fedforget.device.member import TEST, TRAIN, Member
+from fedforget.device.model_file import ModelFile
 from fedforget.device.recommendation import allowed_items, best_items
 from fedforget.errors import ConfigError, DataError, RunError
-from fedforget.protocol.invitation import Invitation, ItemId
-from fedforget.runtime.randomness import UserId
+from fedforget.protocol.invitation import Invitation, positions_in
+from fedforget.runtime.randomness import ItemId, UserId
+
+
+@dataclass(frozen=True)
+class ForgottenItems:
+    """The number of interactions that were removed at once, and of those that the server is asked to forget."""
+
+    removed: int
+    requested: int
 
 
 class Device:
@@ -41,16 +52,23 @@ class Device:
 
     def join(self, invitation: Invitation, user: UserId, train: Sequence[ItemId], test: Sequence[ItemId] = ()) -> None:
         """Let a user join a federation with its items; ``test`` items are only used to evaluate."""
-        position = _positions(invitation.items)
-        parts = [[_position(position, item) for item in items] for items in (train, test)]
-        self.host.enrol(invitation.terms, user, *parts)
+        positions = invitation.positions(train), invitation.positions(test)
         self.set_catalogue(invitation)
+        self.host.enrol(invitation.terms, user, *positions, n_items=len(invitation.items))
 
     def set_catalogue(self, invitation: Invitation) -> None:
-        """Store the item ids of a federation."""
+        """Store the item ids of a federation, unless they are stored already."""
         self._federation = self._federation or invitation.terms.federation
         with self.host.opened(invitation.terms.federation) as (_, model):
-            model.save_catalogue(list(invitation.items))
+            known = model.catalogue() if model.catalogue_size() else []
+            shared = min(len(known), len(invitation.items))
+            if known[:shared] != list(invitation.items[:shared]):
+                raise ConfigError(
+                    "The invitation has other items than the catalogue on this device.",
+                    "Get the newest invitation from the server: RUN/invitation.json.",
+                )
+            if len(known) < len(invitation.items):
+                model.save_catalogue(list(invitation.items))
 
     def catalogue(self) -> list[ItemId]:
         """The item ids of the federation."""
@@ -80,8 +98,8 @@ class Device:
             received = model.load(member.terms.model.dense_layout)
             items = model.catalogue()
             devices, parts = self.host.scoring(member, received)
-            position = _positions(items)
-            allowed = allowed_items(lambda item: _position(position, item), len(items), candidates, exclude)
+            position = {item: place for place, item in enumerate(items)}
+            allowed = allowed_items(lambda item: positions_in(position, [item])[0], len(items), candidates, exclude)
             n_items = received.public.items.shape[0]
             score = devices.row_scorer(received.public)
             best = best_items(score, np.zeros(1, np.int64), k, n_items, parts, devices.workers, allowed[:n_items])
@@ -96,22 +114,32 @@ class Device:
             raise DataError("There are no items to add.", "Give at least one item.")
         with self.host.opened(self.federation) as (files, model):
             member = _member(files, user)
-            position = _positions(model.catalogue())
-            return member.add([_position(position, item) for item in items])
+            return member.add(_positions(model, items))
+
+    def forget(self, user: UserId, items: Sequence[ItemId]) -> ForgottenItems:
+        """Forget some interactions of a user, who stays.
+
+        Those that no model was trained on are removed at once. For the others the device asks the server, with its next
+        message and without naming them, to replay the rounds since they counted; until then the user does not train.
+        """
+        if not items:
+            raise DataError("There are no items to forget.", "Give at least one item.")
+        with self.host.opened(self.federation) as (files, model):
+            member = _member(files, user)
+            unwanted = _positions(model, items)
+            own = np.concatenate([member.items(part)[0] for part in (TRAIN, TEST)])
+            if missing := [item for item, place in zip(items, unwanted, strict=True) if place not in own]:
+                raise DataError(f"User {user!r} does not have item {missing[0]!r}.", "Name items that the user has.")
+            requested = member.forget(unwanted)
+        return ForgottenItems(len(set(unwanted)) - requested, requested)
 
 
-def _member(files: object, user: UserId) -> Member:
+def _member(files: UserFiles, user: UserId) -> Member:
     try:
-        return Member(files, user)  # type: ignore[arg-type]
+        return Member(files, user)
     except RunError as error:
         raise ConfigError(f"User {user!r} is not on this device.", "See its users: Device(state).users().") from error
 
 
-def _positions(items: Sequence[ItemId]) -> dict[ItemId, int]:
-    return {item: place for place, item in enumerate(items)}
-
-
-def _position(position: dict[ItemId, int], item: ItemId) -> int:
-    if item not in position:
-        raise DataError(f"Item {item!r} is not in the federation's catalogue.", "Leave it out, or check its type.")
-    return position[item]
+def _positions(model: ModelFile, items: Sequence[ItemId]) -> list[int]:
+    return positions_in({item: place for place, item in enumerate(model.catalogue())}, items)

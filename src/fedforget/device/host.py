@@ -6,8 +6,8 @@ undoes everything after it. So asking again gives the same result, and a lost re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +26,11 @@ from fedforget.device.model_file import ModelFile, ReceivedModel
 from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError, MissingComponentError, RunError
 from fedforget.protocol import reasons
+from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.protocol.tasks import Asked, Recall, Replay, Task
-from fedforget.protocol.terms import Parameters, RefusedError, Terms
+from fedforget.protocol.tasks import Asked, Recall, Replay, Settle, Task
+from fedforget.protocol.terms import CatalogueSizes, Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.files import make_folder, only_writer
 from fedforget.runtime.ragged import offsets
@@ -43,23 +44,34 @@ class Host:
         self.folder = folder
         self.compute = compute or Compute(workers=1)
 
-    def enrol(self, terms: Terms, user: UserId, train: Sequence[int], test: Sequence[int] = ()) -> None:
-        """Add a user of this device to a federation."""
+    def enrol(
+        self,
+        terms: Terms,
+        user: UserId,
+        train: Sequence[int],
+        test: Sequence[int] = (),
+        n_items: int | None = None,
+    ) -> None:
+        """Add a user of this device to a federation, whose catalogue may have grown to ``n_items`` items."""
         with self._files(terms.federation) as files:
-            Member.enrol(files, terms, user, train, test)
+            Member.enrol(files, terms, user, train, test, n_items)
 
     def run(self, task: Task, order: Order, received: Parameters | None = None) -> dict[int, CohortResult]:
         """Carry out a task for the users of an order; the result of each round."""
         with self._files(order.federation) as files:
             members, refused = self._load(files, order)
+            if not order.branches:
+                refused |= {member.user: reasons.WAITS for member in members if member.request() is not None}
+                members = [member for member in members if member.user not in refused]
             loaded = {member.user for member in members}
             asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
             results = {round_: CohortResult(Updates.none()) for round_ in asked}
-            if members:
-                devices = self._devices(members, order)
+            if members and not isinstance(task, Settle):
+                terms, devices = members[0].terms, self._devices(members, order)
                 try:
-                    _check(task, devices, members[0].terms, asked)
-                    public = None if received is None else members[0].terms.parameters(received)
+                    _check(task, devices, terms, asked)
+                    sizes = terms.catalogue(order.sizes)
+                    public = None if received is None else terms.parameters(received, sizes, max(order.asked))
                     if public is not None:
                         ModelFile(files.folder).save(public, order)
                     for member in members:
@@ -80,10 +92,24 @@ class Host:
             members, _ = self._load(files, order)
             if not members:
                 return no_users()
-            devices = self._devices(members, order)
-            public = members[0].terms.parameters(received)
+            terms, devices = members[0].terms, self._devices(members, order)
+            sizes = terms.catalogue(order.sizes)
+            public = terms.parameters(received, sizes)
             ModelFile(files.folder).save(public, order)
-            return evaluate_locally(devices, _interactions(members, TEST), public)
+            return evaluate_locally(devices, _interactions(members, TEST, sizes), public)
+
+    def notice(self, order: Order) -> Notice:
+        """What to tell the server after an order: requests to forget items, and whose erased items are gone."""
+        requests: list[ItemsRequest] = []
+        done: list[UserId] = []
+        with self._files(order.federation) as files:
+            for user, number in order.erased_of().items():
+                with suppress(RunError):  # damaged files: the next order may find them restored
+                    requests += [request] if (request := _request(files, user, number)) else []
+                    if number and not order.branches and _is_erased(files, user, number, order.in_service):
+                        done.append(user)
+            added = ModelFile(files.folder).catalogue_size() - order.sizes[0][1] if order.new_items else 0
+        return Notice(max(added, 0), tuple(requests), tuple(done))
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
         """Remove everything about the user with this pseudonym; whether nothing of it is left.
@@ -126,7 +152,7 @@ class Host:
         trajectory = received.trajectory if received.trajectory in stored else stored[-1]
         devices = self._build([member], trajectory)
         devices.restore(LAST)
-        return devices, [devices.interactions, _interactions([member], TEST)]
+        return devices, [devices.interactions, _interactions([member], TEST, _all_rounds(member))]
 
     @contextmanager
     def opened(self, federation: str) -> Iterator[tuple[UserFiles, ModelFile]]:
@@ -138,14 +164,22 @@ class Host:
         """Bring the users of an order to its state; users for whom that fails are returned with the reason."""
         members: list[Member] = []
         refused: dict[UserId, str] = {}
+        erased = order.erased_of()
+        try:
+            if order.new_items:
+                ModelFile(files.folder).extend_catalogue(order.sizes[-1][1], order.new_items)
+        except RefusedError as error:
+            return members, dict.fromkeys(order.users, error.reason)
         for user, since, served in zip(order.users, order.since, order.served, strict=True):
             try:
                 member = Member(files, user)
                 member.check()
                 if members and member.terms != members[0].terms:
                     raise RefusedError(reasons.DIFFERENT_TERMS)
-                member.accept(order.number)
+                member.accept(order.number, member.terms.catalogue(order.sizes).largest)
                 self._bring(member, order, since, served)
+                if not order.branches:
+                    member.erase(erased[user])
                 members.append(member)
             except RefusedError as error:
                 refused[user] = error.reason
@@ -177,15 +211,22 @@ class Host:
         member.drop_all_but([order.in_service, order.trajectory])
 
     def _devices(self, members: list[Member], order: Order) -> Devices:
-        previous = order.in_service if order.in_service != order.trajectory else None
-        devices = self._build(members, order.trajectory, previous)
+        devices = self._build(members, order.trajectory, order)
         devices.restore(order.round - 1)
         return devices
 
-    def _build(self, members: list[Member], trajectory: str, previous: str | None = None) -> Devices:
-        old_log = None if previous is None else _log(members, previous)
-        interactions = _interactions(members, TRAIN)
-        return Devices(interactions, members[0].terms, _log(members, trajectory), self.compute, old_log)
+    def _build(self, members: list[Member], trajectory: str, order: Order | None = None) -> Devices:
+        """The members' devices on a trajectory; with an order they know the catalogue and can replay."""
+        terms, log = members[0].terms, _log(members, trajectory)
+        if order is None:
+            return Devices(_interactions(members, TRAIN, _all_rounds(*members)), terms, log, self.compute)
+        sizes, now, before = terms.catalogue(order.sizes), order.erased_of(), order.erased_of(in_service=True)
+        old_log = _log(members, order.in_service) if order.branches else None
+        interactions = _interactions(members, TRAIN, sizes, now)
+        devices = Devices(interactions, terms, log, self.compute, old_log, sizes.in_round)
+        if old_log is not None and now != before:
+            devices.logged_interactions = _interactions(members, TRAIN, sizes, before)
+        return devices
 
     @contextmanager
     def _files(self, federation: str) -> Iterator[UserFiles]:
@@ -217,7 +258,7 @@ def _roll_back(member: Member, order: Order, trajectory: str, counted: int) -> N
     log.roll_back(counted)
     pending, factors = member.pending(trajectory, counted), order.factors.get((trajectory, counted))
     if pending is not None and factors is not None:
-        member.terms.check_factors(factors)
+        member.terms.check_factors(factors, member.terms.catalogue(order.sizes).in_round(counted))
         pending.apply_factors(factors, log, member.terms.model.update_layout)
         member.drop_pending(trajectory)
 
@@ -229,22 +270,51 @@ def _log(members: list[Member], trajectory: str) -> DeviceLog:
     return open_log(terms, terms.federation, SqliteStore(files.folder, terms.federation, trajectory, keys, files))
 
 
-def _interactions(members: list[Member], part: str) -> Interactions:
-    """The members' training or test items, as positions in the catalogue."""
-    items = [member.items(part) for member in members]
-    since = np.concatenate([member.since(part) for member in members])
-    indptr = offsets([of_member.size for of_member in items])
+def _interactions(
+    members: list[Member], part: str, sizes: CatalogueSizes, erased: Mapping[UserId, int] | None = None
+) -> Interactions:
+    """The members' training or test items, as positions in the catalogue.
+
+    An interaction counts from its own round on and not before its item does. ``erased`` are the requests to forget
+    items that are carried out.
+    """
+    lines = [member.items(part, (erased or {}).get(member.user, 0)) for member in members]
+    items = np.concatenate([of_member for of_member, _ in lines])
+    since = np.maximum(np.concatenate([rounds for _, rounds in lines]), sizes.first_rounds(items))
+    indptr = offsets([of_member.size for of_member, _ in lines])
     users = np.empty(len(members), object)
     users[:] = [member.user for member in members]
     if all(isinstance(member.user, int) for member in members):
         users = users.astype(np.int64)
     return Interactions(
         users,
-        np.arange(members[0].terms.n_items),
+        np.arange(max(sizes.largest, int(items.max(initial=-1)) + 1)),
         indptr,
-        np.concatenate(items).astype(np.int32),
+        items,
         since=since if since.any() else None,
     )
+
+
+def _all_rounds(*members: Member) -> CatalogueSizes:
+    """The catalogue without an order: all items that a member knows."""
+    return CatalogueSizes(((0, max(member.n_items for member in members)),))
+
+
+def _request(files: UserFiles, user: UserId, number: int) -> ItemsRequest | None:
+    """A user's request to forget items after the one with this number."""
+    try:
+        return Member(files, user).request(number)
+    except RefusedError:  # not enrolled here
+        return None
+
+
+def _is_erased(files: UserFiles, user: UserId, number: int, in_service: str) -> bool:
+    """Whether nothing is left of the items that a user asked to forget by a request or before, also not in logs."""
+    try:
+        member = Member(files, user)
+    except RefusedError:  # not enrolled here
+        return True
+    return member.trajectories() == [in_service] and not member.unwanted(number)
 
 
 def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:

@@ -13,7 +13,9 @@ def evaluate_locally(devices: Devices, test: Interactions, public: GlobalParamet
     """The number of users with test items, and their mean metrics."""
     if not len(test):
         return no_users()
-    result = evaluate(devices.scorer(public), devices.interactions, test, Ranking(), devices.workers)
+    n_items = public.items.shape[0]  # those whose items were added since are not scored yet
+    train, test = devices.interactions.up_to(n_items), test.up_to(n_items)
+    result = evaluate(devices.scorer(public), train, test, Ranking(), devices.workers)
     means = {f"sampled_{name}": value for name, value in result.sampled.items()}
     return int(result.users.size), means | {f"full_{name}": value for name, value in result.full.items()}
 

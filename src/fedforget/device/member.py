@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +19,15 @@ from fedforget.device.log.user_files import DamagedError, Statement, UserFiles
 from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError
 from fedforget.protocol import reasons
+from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.order import ORIGIN, Lineage
 from fedforget.protocol.terms import RefusedError, Terms
 from fedforget.runtime.randomness import UserId, user_key
 
 TRAIN, TEST = "train", "test"
 SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+UNWANTED = "SELECT item FROM unwanted WHERE number <= ?"
+ALL_REQUESTS = 2**63 - 1
 #: The suffix of removed users' files until they are deleted.
 GONE = ".gone"
 
@@ -39,15 +43,26 @@ class Member:
             raise RefusedError(reasons.NOT_ENROLLED)
 
     @classmethod
-    def enrol(cls, files: UserFiles, terms: Terms, user: UserId, train: ArrayLike, test: ArrayLike = ()) -> Member:
-        """Create the file of a user who joins a federation, with its training and test items."""
+    def enrol(
+        cls,
+        files: UserFiles,
+        terms: Terms,
+        user: UserId,
+        train: ArrayLike,
+        test: ArrayLike = (),
+        n_items: int | None = None,
+    ) -> Member:
+        """Create the file of a user who joins a federation, with its training and test items.
+
+        ``n_items`` is the size of the catalogue, if items were added to it since the start.
+        """
         items = {part: np.unique(np.asarray(given, np.int64)) for part, given in ((TRAIN, train), (TEST, test))}
-        _check(user, terms, items[TRAIN], items[TEST])
+        _check(user, n_items or terms.n_items, items[TRAIN], items[TEST])
         key = user_key(user)
         if files.query(key, "SELECT 1 FROM interaction"):
             raise ConfigError(
                 f"User {user!r} is enrolled on this device already.",
-                f"Its file is {files.path(key)}; delete it to enrol again.",
+                "Add interactions with `fedforget device add`. To start anew: `fedforget flower wipe`, then enrol.",
             )
         meta = {"user": json.dumps(user), "terms": terms.to_json(), "order": "0"}
         lines = [(item, part) for part, of_part in items.items() for item in of_part.tolist()]
@@ -69,35 +84,89 @@ class Member:
         if found != [("ok",)]:
             raise DamagedError(self.files.path(self.key), found[0][0])
 
-    def items(self, part: str) -> NDArray[np.int32]:
-        """The user's training or test items, sorted."""
-        lines = self.files.query(self.key, "SELECT item FROM interaction WHERE part = ? ORDER BY item", part)
-        return np.array([item for (item,) in lines], np.int32)
+    def items(self, part: str, erased: int = 0) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The user's training or test items, sorted, and the rounds from which they count.
 
-    def since(self, part: str) -> NDArray[np.int32]:
-        """The rounds from which the user's items count, in the order of ``items``."""
-        lines = self.files.query(self.key, "SELECT since FROM interaction WHERE part = ? ORDER BY item", part)
-        return np.array([since for (since,) in lines], np.int32)
+        Without those that the user asked to forget by its request number ``erased`` or before.
+        """
+        query = f"SELECT item, since FROM interaction WHERE part = ? AND item NOT IN ({UNWANTED}) ORDER BY item"
+        lines = np.array(self.files.query(self.key, query, part, erased), np.int32).reshape(-1, 2)
+        return lines[:, 0].copy(), lines[:, 1].copy()
 
     def add(self, items: Sequence[int]) -> int:
         """Add training items that count from the next round on; the number of new ones."""
         known = {item for (item,) in self.files.query(self.key, "SELECT item FROM interaction")}
+        if unwanted := sorted(set(items).intersection(self.unwanted())):
+            raise ConfigError(
+                f"Item {unwanted[0]} of user {self.user!r} is about to be forgotten.", "Add it again when that is done."
+            )
         new = sorted(set(items) - known)
-        since = int(_meta(self.files, self.key, "round") or 0) + 1
+        since = self.last_asked + 1
         self.files.change(
             self.key, [("INSERT INTO interaction VALUES (?, ?, ?)", (item, TRAIN, since)) for item in new]
         )
         return len(new)
 
-    def accept(self, number: int) -> None:
-        """Store the number of an order; refuse one that is older than the last."""
+    def forget(self, items: Sequence[int]) -> int:
+        """Remove items that were never trained on, and ask to forget the others; returns the number of the others."""
+        lines = self.files.query(self.key, "SELECT item, part, since FROM interaction")
+        own = {item: (part, since) for item, part, since in lines}
+        if missing := sorted(set(items) - set(own)):
+            raise ConfigError(f"User {self.user!r} does not have item {missing[0]}.", "Name items that the user has.")
+        trained = {item for item in items if own[item][0] == TRAIN and own[item][1] <= self.last_asked}
+        unwanted = {*self.unwanted(), *items}
+        first = self.files.query(self.key, "SELECT COALESCE(MIN(round), ?) FROM entry", self.last_asked + 1)[0][0]
+        if not any(part == TRAIN and since <= first for item, (part, since) in own.items() if item not in unwanted):
+            raise ConfigError(
+                f"User {self.user!r} would have no interactions left in a round that it took part in.",
+                "Ask the operator to forget the user as a whole: fedforget forget RUN --users ID.",
+            )
+        number = time.time_ns()
+        remove = [("DELETE FROM interaction WHERE item = ?", (item,)) for item in set(items) - trained]
+        ask = [("INSERT OR IGNORE INTO unwanted VALUES (?, ?)", (item, number)) for item in sorted(trained)]
+        self.files.change(self.key, [*remove, *ask], scrubbed=True)
+        return len(trained)
+
+    def request(self, erased: int = 0) -> ItemsRequest | None:
+        """The user's request to forget items, if there is one after the request number ``erased``."""
+        query = """SELECT MAX(number), MIN(since), COUNT(*) FROM unwanted JOIN interaction USING (item)
+        WHERE number > ?"""
+        number, since, count = self.files.query(self.key, query, erased)[0]
+        return ItemsRequest(self.user, number, max(since, 1), count) if count else None
+
+    def unwanted(self, number: int = ALL_REQUESTS) -> list[int]:
+        """The items that the user asked to forget, up to a request."""
+        return [item for (item,) in self.files.query(self.key, UNWANTED, number)]
+
+    def erase(self, number: int) -> None:
+        """Remove the unwanted items of a request and those before it."""
+        if self.unwanted(number):
+            remove = [f"DELETE FROM interaction WHERE item IN ({UNWANTED})", "DELETE FROM unwanted WHERE number <= ?"]
+            self.files.change(self.key, [(statement, (number,)) for statement in remove], scrubbed=True)
+
+    def accept(self, number: int, n_items: int) -> None:
+        """Store the number of an order and the size of the catalogue; refuse if either is lower than before."""
         if number < int(self._meta("order")):
             raise RefusedError(reasons.OUTDATED)
+        if n_items < (known := self.n_items):
+            raise RefusedError(reasons.FEWER_ITEMS)
         self._set("order", str(number))
+        if n_items > known:
+            self._set("items", str(n_items))
+
+    @property
+    def n_items(self) -> int:
+        """The largest size of the catalogue that the user has seen."""
+        return max(int(_meta(self.files, self.key, "items") or 0), self.terms.n_items)
+
+    @property
+    def last_asked(self) -> int:
+        """The latest round that the user was asked for."""
+        return int(_meta(self.files, self.key, "round") or 0)
 
     def reached(self, round_: int) -> None:
         """Store the latest round that the user was asked for: interactions added later count after it."""
-        if round_ > int(_meta(self.files, self.key, "round") or 0):
+        if round_ > self.last_asked:
             self._set("round", str(round_))
 
     def store(self, trajectory: str) -> SqliteStore:
@@ -186,14 +255,14 @@ def _meta(files: UserFiles, key: int, name: str) -> str | None:
     return str(found[0][0]) if found else None
 
 
-def _check(user: UserId, terms: Terms, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
+def _check(user: UserId, n_items: int, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
     if not train.size:
         raise ConfigError(f"User {user!r} has no items to train on.", "Give at least one.")
     both = np.concatenate([train, test])
-    outside = both[(both < 0) | (both >= terms.n_items)]
+    outside = both[(both < 0) | (both >= n_items)]
     if outside.size:
         raise ConfigError(
-            f"User {user!r} has item {outside[0]}, but the catalogue has {terms.n_items:,} items.",
+            f"User {user!r} has item {outside[0]}, but the catalogue has {n_items:,} items.",
             "Items are positions in the federation's catalogue, from 0.",
         )
     repeated = np.intersect1d(train, test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from safetensors.numpy import save
 
 from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Layout
-from fedforget.protocol.invitation import ItemId
+from fedforget.protocol import reasons
 from fedforget.protocol.order import Order
+from fedforget.protocol.terms import RefusedError
 from fedforget.runtime.files import write_file
+from fedforget.runtime.randomness import ItemId
 
 MODEL, CATALOGUE = "model.safetensors", "catalogue.json"
 
@@ -36,7 +39,7 @@ class ModelFile:
 
     def save(self, public: GlobalParameters, order: Order) -> None:
         """Store the parameters that came with an order, if they are of the trajectory in service."""
-        if order.trajectory != order.in_service:
+        if order.branches:
             return
         tensors = {"items": np.ascontiguousarray(public.items), "dense": np.ascontiguousarray(public.dense)}
         metadata = {"trajectory": order.trajectory, "round": str(order.round), "order": str(order.number)}
@@ -60,6 +63,25 @@ class ModelFile:
     def save_catalogue(self, items: list[ItemId]) -> None:
         """Store the item ids in the order of the item table."""
         write_file(self.folder / CATALOGUE, json.dumps(items).encode())
+
+    def extend_catalogue(self, n_items: int, last: Sequence[ItemId]) -> None:
+        """Store the ids of the last items of a catalogue of ``n_items`` items, as far as they are new.
+
+        A device that has no catalogue, or lacks ids before these, stores nothing.
+        """
+        first = n_items - len(last)
+        if not self.catalogue_size():
+            return
+        items = self.catalogue()
+        known = items[first:]
+        if known != list(last[: len(known)]):
+            raise RefusedError(reasons.OTHER_ITEMS)
+        if len(items) >= first and len(known) < len(last):
+            self.save_catalogue([*items, *last[len(known) :]])
+
+    def catalogue_size(self) -> int:
+        """The number of items whose ids are stored; 0 without a catalogue."""
+        return len(self.catalogue()) if (self.folder / CATALOGUE).exists() else 0
 
     def catalogue(self) -> list[ItemId]:
         """The item ids in the order of the item table."""

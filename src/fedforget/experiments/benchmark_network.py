@@ -15,7 +15,6 @@ from flwr.app import RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedforget.data import Interactions
-from fedforget.device.enrolment import items_of
 from fedforget.device.host import Host
 from fedforget.experiments import machine
 from fedforget.flower import messages
@@ -62,7 +61,7 @@ def bench_messages(data: Interactions, model: str, users: int = 20) -> dict[str,
         public, training = config.model.init_public(train.n_items, config.seed), Train(config.training.epochs)
         host, sent = Host(Path(folder) / "device"), (public.items, public.dense)
         for user in train.user_ids[places].tolist():
-            host.enrol(invitation.terms, user, items_of(invitation, train, train, user)["train"])
+            host.enrol(invitation.terms, user, invitation.positions(train.item_ids_of(user)))
             order = Order(invitation.terms.federation, 1, ORIGIN, ORIGIN[0][0], 1, (user,), (0,), (0,))
             sizes["down"].append(weight(messages.pack_order(order, training, public)))
             sizes["up"].append(weight(messages.pack_results(host.run(training, order, sent))))

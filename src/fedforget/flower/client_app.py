@@ -23,7 +23,9 @@ def run(message: Message, context: Context) -> Message:
     """Carry out a task that sends updates."""
     order, task = messages.unpack_order(message.content), messages.unpack_task(message.content)
     public = messages.unpack_public(message.content) if task.needs_parameters else None
-    return sealed_reply(message, messages.pack_results(_host(context).run(task, order, public)))
+    host = _host(context)
+    results = host.run(task, order, public)
+    return sealed_reply(message, messages.pack_results(results, host.notice(order)))
 
 
 @app.evaluate("model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,9 @@ from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
 from fedforget.protocol.metrics import FULL, SAMPLED, K
+from fedforget.protocol.notice import Notice
 from fedforget.protocol.order import Order
-from fedforget.protocol.tasks import Asked, Task
+from fedforget.protocol.tasks import Asked, Settle, Task
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
@@ -66,6 +68,24 @@ class FlowerFleet:
         full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
         return FleetEvaluation(K, count, sampled, full, failures)
 
+    def settle(self, history: History, users: Sequence[UserId]) -> None:
+        round_ = history.last_round + 1
+        orders = self.orders(history, history, {round_: users})
+        contents = {node: messages.pack_order(order, Settle()) for node, order in orders.items()}
+        replies = self.transport.send(messages.RUN, contents, str(round_))
+        for node, content in replies.contents.items():
+            with suppress(MessageError):  # not confirmed, so it is asked again
+                self.note(node, messages.unpack_notice(content, orders[node]), orders[node])
+
+    def note(self, node: int, notice: Notice, order: Order) -> None:
+        """Store what a device told besides its results."""
+        if order.new_items:
+            self.registry.set_known_items(node, min(notice.added_items, order.sizes[-1][1] - order.sizes[0][1]))
+        if notice.requests:
+            self.registry.ask(notice.requests)
+        if notice.erased:
+            self.registry.settled(notice.erased)
+
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
         by_node: dict[int, list[WipeOrder]] = defaultdict(list)
         for order in orders:
@@ -95,6 +115,8 @@ class FlowerFleet:
             if user in nodes:
                 hosted[nodes[user]].append(user)
         orders = {}
+        sizes, base = history.sizes(), history.base_size()
+        known = self.registry.known_items(hosted) if len(sizes) > 1 else {}
         for node, node_users in hosted.items():
             first = min(rounds[user][0] for user in node_users)
             since = history.last_rounds(node_users, first)
@@ -112,6 +134,12 @@ class FlowerFleet:
                 tuple(served),
                 {**_factors(in_service, served), **_factors(history, since)},
                 tuple(tuple(rounds[user]) for user in node_users),
+                sizes if len(sizes) > 1 else (),
+                tuple(history.catalogue.ids(known[node]))
+                if known.get(node, sizes[-1][1]) < sizes[-1][1] - base
+                else (),
+                _numbers(history, node_users),
+                _numbers(in_service, node_users),
             )
         return orders
 
@@ -146,7 +174,9 @@ class FlowerClients:
         parts = []
         for node, content in replies.contents.items():
             try:
-                parts.append(messages.unpack_results(content, orders[node].asked, *sizes, stored))
+                unpacked = messages.unpack_results(content, orders[node].asked, *sizes, stored)
+                fleet.note(node, messages.unpack_notice(content, orders[node]), orders[node])
+                parts.append(unpacked)
             except MessageError as error:
                 failures |= dict.fromkeys(orders[node].users, error.problem)
         results = {}
@@ -175,6 +205,12 @@ def _factors(history: History, rounds: Sequence[int]) -> dict[tuple[str, int], F
     folder, trajectory = FactorsFolder(history.folder), history.lineage[-1][0]
     factors = {(trajectory, round_): folder.get(round_) for round_ in sorted(set(rounds))}
     return {key: value for key, value in factors.items() if value is not None}
+
+
+def _numbers(history: History, users: Sequence[UserId]) -> tuple[int, ...]:
+    """The last request to forget items that a trajectory is without, for each user; empty if nobody has one."""
+    numbers = history.membership.erased(users)
+    return tuple(numbers) if any(numbers) else ()
 
 
 def _metrics(content: RecordDict, max_users: int) -> tuple[int, NDArray[np.float64]] | None:

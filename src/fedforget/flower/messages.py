@@ -22,6 +22,7 @@ from fedforget.flower.arrays import MessageError, pack, unpack
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
+from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.tasks import TASKS, Task
 from fedforget.protocol.terms import Parameters
@@ -54,6 +55,11 @@ def pack_order(order: Order, task: Task | None = None, public: GlobalParameters 
         "calibrated": [round_ for _, round_ in order.factors],
         "rounds": [round_ for rounds in order.rounds for round_ in rounds],
         "rounds_each": [len(rounds) for rounds in order.rounds],
+        "grown_in": [round_ for round_, _ in order.sizes],
+        "sizes": [size for _, size in order.sizes],
+        "new_items": list(order.new_items),
+        "erased": list(order.erased),
+        "erased_in_service": list(order.erased_in_service),
     }
     content = RecordDict({"order": ConfigRecord(record)})
     if task is not None:
@@ -73,7 +79,7 @@ def unpack_order(content: RecordDict) -> Order:
     """The order of a message."""
     record = _record(content.config_records, "order")
     trajectories, branches = _list(record, "trajectories", str), _list(record, "branches", int)
-    users, since, served = _users(record, "users"), _list(record, "since", int), _list(record, "served", int)
+    users, since, served = _ids(record, "users"), _list(record, "since", int), _list(record, "served", int)
     order = Order(
         _value(record, "federation", str),
         _value(record, "number", int),
@@ -85,8 +91,15 @@ def unpack_order(content: RecordDict) -> Order:
         tuple(served),
         _unpack_factors(content, record),
         _rounds_of_each(record),
+        tuple(_pairs(_list(record, "grown_in", int), _list(record, "sizes", int))),
+        tuple(_ids(record, "new_items")),
+        tuple(_list(record, "erased", int)),
+        tuple(_list(record, "erased_in_service", int)),
     )
-    sizes = {len(users), len(since), len(served), len(order.rounds) or len(users)}
+    per_user = (order.rounds, order.erased, order.erased_in_service)
+    sizes = {len(users), len(since), len(served), *(len(values) or len(users) for values in per_user)}
+    if len(order.new_items) > (order.sizes[-1][1] - order.sizes[0][1] if order.sizes else 0):
+        raise MessageError(CONTRADICTION)
     first = min((rounds[0] for rounds in order.rounds), default=order.round)
     if len(sizes) != 1 or order.in_service not in trajectories or first != order.round:
         raise MessageError(CONTRADICTION)
@@ -142,7 +155,7 @@ def unpack_wipes(content: RecordDict) -> tuple[str, list[tuple[str, str]]]:
     return _value(record, "federation", str), pairs
 
 
-def pack_results(results: Mapping[int, CohortResult]) -> RecordDict:
+def pack_results(results: Mapping[int, CohortResult], notice: Notice | None = None) -> RecordDict:
     """A device's results by round; stored updates go with a single round only."""
     parts = [result.updates for result in results.values()]
     failed = [(round_, *failure) for round_, result in results.items() for failure in result.failures.items()]
@@ -160,7 +173,36 @@ def pack_results(results: Mapping[int, CohortResult]) -> RecordDict:
         content["stored"] = _pack_updates(stored)
         record["stored_users"] = list(stored.users)
     content["result"] = ConfigRecord(record)
+    content["notice"] = ConfigRecord(_notice_record(notice or Notice()))
     return content
+
+
+def _notice_record(notice: Notice) -> dict[str, Any]:
+    return {
+        "added_items": notice.added_items,
+        "users": [request.user for request in notice.requests],
+        "numbers": [request.number for request in notice.requests],
+        "since": [request.since for request in notice.requests],
+        "counts": [request.count for request in notice.requests],
+        "erased": list(notice.erased),
+    }
+
+
+def unpack_notice(content: RecordDict, order: Order) -> Notice:
+    """What a device tells besides its results; anything about users who were not asked is rejected."""
+    record = _record(content.config_records, "notice")
+    users, numbers = _ids(record, "users"), _list(record, "numbers", int)
+    rounds = _pairs(_list(record, "since", int), _list(record, "counts", int))
+    requests = tuple(
+        ItemsRequest(user, number, since, count)
+        for (user, number), (since, count) in _pairs(_pairs(users, numbers), rounds)
+    )
+    notice = Notice(_value(record, "added_items", int), requests, tuple(_ids(record, "erased")))
+    if not set(order.users).issuperset([*users, *notice.erased]) or len(set(users)) != len(users):
+        raise MessageError(reasons.NOT_ASKED)
+    if notice.added_items < 0 or any(not 0 < r.number < 2**63 or r.since < 1 or r.count < 1 for r in requests):
+        raise MessageError(CONTRADICTION)
+    return notice
 
 
 def _pack_updates(updates: Updates) -> ArrayRecord:
@@ -172,7 +214,7 @@ def unpack_results(
 ) -> dict[int, CohortResult]:
     """The results of a device by round; anything about users or rounds that it was not asked for is rejected."""
     record = _record(content.config_records, "result")
-    users, rounds = _users(record, "users"), _list(record, "rounds", int)
+    users, rounds = _ids(record, "users"), _list(record, "rounds", int)
     wanted = {(round_, user) for round_, cohort in asked.items() for user in cohort}
     sent = _pairs(rounds, users)
     failures = _unpack_failures(record, wanted)
@@ -181,7 +223,7 @@ def unpack_results(
     failures |= dict.fromkeys(wanted.difference(sent, failures), reasons.NOT_MENTIONED)
     past = None
     if stored:
-        stored_users = _users(record, "stored_users")
+        stored_users = _ids(record, "stored_users")
         if not {user for _, user in wanted}.issuperset(stored_users) or len(set(stored_users)) != len(stored_users):
             raise MessageError(reasons.NOT_ASKED)
         past = _unpack_updates(content, "stored", stored_users, dim, dense)
@@ -200,7 +242,7 @@ def unpack_results(
 
 def _unpack_failures(record: ConfigRecord, wanted: set[tuple[int, UserId]]) -> dict[tuple[int, UserId], str]:
     """The reason for each missing update; an unknown reason is replaced."""
-    failed = _pairs(_list(record, "failed_rounds", int), _users(record, "failed"))
+    failed = _pairs(_list(record, "failed_rounds", int), _ids(record, "failed"))
     given = [
         reason if reason in reasons.FROM_DEVICES else reasons.UNKNOWN_REASON for reason in _list(record, "reasons", str)
     ]
@@ -248,8 +290,8 @@ def _list(record: ConfigRecord, name: str, kind: type) -> list[Any]:
     return values
 
 
-def _users(record: ConfigRecord, name: str) -> list[UserId]:
-    """A list of user ids: all numbers or all strings."""
+def _ids(record: ConfigRecord, name: str) -> list[UserId]:
+    """A list of user or item ids: all numbers or all strings."""
     values = record.get(name)
     kind = str if isinstance(values, list) and values and isinstance(values[0], str) else int
     return _list(record, name, kind)

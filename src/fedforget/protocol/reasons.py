@@ -27,6 +27,9 @@ NO_PAST = "the device has no past round to replay"
 NO_WHOLE_UPDATES = "the device does not log whole updates"
 DIFFERENT_TERMS = "the user's terms differ from those of others on the device"
 ONE_ROUND_ONLY = "stored updates are sent for one round at a time"
+OTHER_ITEMS = "the server's catalogue has other items than the device's"
+FEWER_ITEMS = "the server's catalogue has fewer items than before"
+WAITS = "the user asked to forget items, which is not done yet"
 
 FROM_DEVICES = frozenset(
     {
@@ -47,6 +50,9 @@ FROM_DEVICES = frozenset(
         NO_WHOLE_UPDATES,
         DIFFERENT_TERMS,
         ONE_ROUND_ONLY,
+        OTHER_ITEMS,
+        FEWER_ITEMS,
+        WAITS,
     }
 )
 

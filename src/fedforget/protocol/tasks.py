@@ -62,15 +62,18 @@ class Replay(Task):
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Send the logged update of a past round and restore the logged private parameters.
-
-    ``n_items`` is the size of the item table.
-    """
-
-    n_items: int
+    """Send the logged update of a past round and restore the logged private parameters."""
 
     name: ClassVar[str] = "recall"
     needs_parameters: ClassVar[bool] = False
 
 
-TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall)
+@dataclass(frozen=True)
+class Settle(Task):
+    """Go to the trajectory in service and remove what was erased, without any training."""
+
+    name: ClassVar[str] = "settle"
+    needs_parameters: ClassVar[bool] = False
+
+
+TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall, Settle)

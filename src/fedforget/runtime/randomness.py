@@ -18,6 +18,7 @@ from fedforget.runtime.compiled import exact
 Stream = NDArray[np.uint64]
 #: A user's id, as in the data.
 UserId = int | str
+ItemId = int | str
 #: One round, or a round for each user.
 Rounds = int | NDArray[np.int64]
 

@@ -11,10 +11,8 @@ import numpy as np
 
 from fedforget.errors import RunError
 from fedforget.protocol.device_config import DeviceConfig
-from fedforget.runtime.randomness import item_key
+from fedforget.runtime.randomness import ItemId, item_key
 from fedforget.server.state import ServerState
-
-ItemId = int | str
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS item (place INTEGER PRIMARY KEY, id NOT NULL UNIQUE, since INTEGER NOT NULL);
@@ -30,11 +28,19 @@ class Catalogue:
 
     def added(self, round_: int) -> int:
         """The number of added items that count in a round."""
+        rounds, totals = self._totals()
+        return totals[bisect_right(rounds, round_)]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """The rounds from which items were added, and the number of added items from each on."""
+        rounds, totals = self._totals()
+        return list(zip(rounds, totals[1:], strict=True))
+
+    def _totals(self) -> tuple[list[int], list[int]]:
         if self._sizes is None:
             found = self._db.execute("SELECT since, COUNT(*) FROM item GROUP BY since ORDER BY since").fetchall()
             self._sizes = [since for since, _ in found], list(accumulate((count for _, count in found), initial=0))
-        rounds, totals = self._sizes
-        return totals[bisect_right(rounds, round_)]
+        return self._sizes
 
     def ids(self, first: int = 0) -> list[ItemId]:
         """The ids of the added items from a position on."""

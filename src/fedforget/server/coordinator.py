@@ -12,7 +12,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import History, OnRound, RoundRecord
-from fedforget.server.request import ErasureRequest, ItemsOf
+from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import run_rounds
 from fedforget.server.run import Run
@@ -143,7 +143,7 @@ class Coordinator(ABC):
         with self._run.locked():
             self._prepare_to_write()
             before = self.config.trajectory
-            erasure = self._erasure(users, method, items)
+            erasure = self._erasure(users, method, items, () if asked is None else asked.partial)
             request = erasure.request(require, asked)
             new = self._run.begin_erasure(request, erasure.start)
             try:
@@ -167,13 +167,20 @@ class Coordinator(ABC):
                     self._after_erasure(erasure)
             return receipt
 
-    def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
-        """The erasure of users and, where the devices are in this process, of some items of others."""
+    def _erasure(
+        self,
+        users: Sequence[UserId],
+        method: Method | None,
+        items: ItemsOf | None = None,
+        partial: Sequence[PartialErasure] = (),
+    ) -> Erasure:
+        """The erasure of users and of interactions of others; ``items`` can be named where their data is."""
         if items:
             raise ConfigError(
-                "Some items of a user cannot be forgotten on a network yet.", "Forget the user as a whole: --users."
+                "The interactions of users on a network are on their devices only.",
+                "On the user's device: fedforget device forget --state FOLDER --user ID ITEMS.",
             )
-        return Erasure(self._run, self.members, users, method)
+        return Erasure(self._run, self.members, users, method, partial)
 
     def _train(
         self,
@@ -207,7 +214,7 @@ class Coordinator(ABC):
         """The roster of the current members; cached, since it hashes every user id."""
         members = self.members
         if self._cached_roster is None or self._cached_roster[0] is not members:
-            self._cached_roster = members, Roster(members, self.config.joins, self.history.joined())
+            self._cached_roster = members, Roster(members, self.config.joins, self.history.membership.joined())
         return self._cached_roster[1]
 
     def _load(self) -> None:
@@ -227,5 +234,5 @@ class Coordinator(ABC):
             self._clean = False
         if not self._clean:
             current.drop_after(self.rounds, self.state)
-            self.history.enrol(self.members)
+            self.history.membership.enrol(self.members)
             self._clean = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import OnRound, RoundRecord
-from fedforget.server.request import ErasureRequest, ItemsOf, checked_users
+from fedforget.server.request import ErasureRequest, PartialErasure, checked_users
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator, run_rounds
 from fedforget.server.run import Run
@@ -31,11 +31,7 @@ Branch = Callable[[int], Clients]
 
 
 class Erasure:
-    """The users to forget, the method, and the rounds to replay.
-
-    ``items`` are interactions to forget of users who stay, and ``since`` the round from which they counted in training;
-    a user whose items were only for testing is not in it.
-    """
+    """The users to forget, interactions of others to forget, the method, and the rounds to replay."""
 
     def __init__(
         self,
@@ -43,25 +39,25 @@ class Erasure:
         members: Sequence[UserId],
         users: Sequence[UserId],
         method: Method | None = None,
-        items: ItemsOf | None = None,
-        since: Mapping[UserId, int] | None = None,
+        partial: Sequence[PartialErasure] = (),
     ) -> None:
         self.run = run
         self.config = config = run.config
-        self.items = dict(items or {})
-        self.users = [] if self.items and len(users) == 0 else checked_users(users, members)
+        self.partial = list(partial)
+        self.users = [] if self.partial and len(users) == 0 else checked_users(users, members)
         self.method = (method or default_method(config.model)).for_model(config.model).for_server(config.server)
         _check_method(self.method, config.log.whole_updates, config.model.closed_form)
         self.forgotten = set(self.users)
         remaining = [user for user in members if user not in self.forgotten]
         self.history = run.current.history
-        added = {user: since for user, since in self.history.joined().items() if user not in self.forgotten}
+        added = {user: since for user, since in self.history.membership.joined().items() if user not in self.forgotten}
         self.roster = Roster(remaining, config.without(self.forgotten).joins, added)
         self.last = max(self.history.last_round, 0)
-        firsts = [self.history.first_round_since(user, round_) for user, round_ in (since or {}).items()]
+        counted = [part for part in self.partial if part.since is not None]
+        firsts = [self.history.first_round_since(part.user, part.since or 0) for part in counted]
         self.first = min((f for f in [self.history.first_round_of(self.users), *firsts] if f is not None), default=None)
         self.start = self._start()
-        if self.items and self.method.needs_whole_updates():
+        if self.partial and self.method.needs_whole_updates():
             raise ConfigError(
                 f"{self.method.name} applies logged updates again, which contain the items to forget.",
                 "Use FRU(calibration='device') or Retrain() (--method retrain).",
@@ -93,9 +89,9 @@ class Erasure:
         settings = self.method.settings()
         waiting = self.run.waiting()
         if waiting is None:
-            request = asked or ErasureRequest.new(self.users, settings, require or 0.0, self.items)
+            request = asked or ErasureRequest.new(self.users, settings, require or 0.0, self.partial)
             return replace(request, method=settings, trajectory=self.config.trajectory + 1)
-        if waiting.asks_for(self.users, settings, self.items):
+        if waiting.asks_for(self.users, settings, self.partial):
             return waiting if require is None else replace(waiting, require=require)
         raise RunError(
             f"Another request ({waiting.id}, {len(waiting.users)} users, {waiting.method['name']}) is not finished.",
@@ -172,9 +168,7 @@ class Erasure:
         return Receipt(
             request=request.id,
             users=sorted(pseudonym(user, request.salt) for user in self.users),
-            partial={
-                pseudonym(user, request.salt): len(set(items)) for user, items in sorted(self.items.items(), key=str)
-            },
+            partial=dict(sorted((pseudonym(part.user, request.salt), part.count) for part in self.partial)),
             method=self.method.settings(),
             first_round=self.first,
             rounds_replayed=self.last - self.start,

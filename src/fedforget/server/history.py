@@ -7,6 +7,8 @@
     item(place INTEGER PRIMARY KEY, id, since INTEGER)             items added after the start (``server.catalogue``)
     addition(number INTEGER PRIMARY KEY, since INTEGER)            additions of users, items or interactions
     suppressed(hash TEXT PRIMARY KEY)                              keyed hashes of forgotten users
+    erased(user PRIMARY KEY, number INTEGER)                       on a network: each member's last request to forget
+                                                                   items that is carried out (``server.membership``)
     round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
           epochs INTEGER)                                          checksum of the snapshot: '' if there is none
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok', or the reason for a missing update
@@ -25,7 +27,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +35,20 @@ import numpy as np
 from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Layout
 from fedforget.protocol.device_config import DeviceConfig
-from fedforget.protocol.order import ORIGIN, Lineage
-from fedforget.protocol.pseudonym import pseudonym
+from fedforget.protocol.order import ORIGIN, Lineage, Sizes
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.files import cannot_write, link_file
-from fedforget.runtime.randomness import UserId
-from fedforget.server import catalogue
-from fedforget.server.catalogue import Catalogue, ItemId, grown
+from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.server import catalogue, membership
+from fedforget.server.catalogue import Catalogue, grown
+from fedforget.server.membership import Membership
 from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
 
 FORMAT = 3
 
-SCHEMA = """
+TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY, since INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS addition (number INTEGER PRIMARY KEY, since INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS suppressed (hash TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (
     round INTEGER PRIMARY KEY, checksum TEXT NOT NULL, loss REAL, seconds REAL NOT NULL, training REAL NOT NULL,
     sent INTEGER NOT NULL, epochs INTEGER NOT NULL
@@ -61,6 +59,7 @@ CREATE TABLE IF NOT EXISTS participant (
 CREATE INDEX IF NOT EXISTS participant_user ON participant (user, round);
 CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
+SCHEMA = TABLES + membership.SCHEMA + catalogue.SCHEMA
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,11 @@ class History:
         self.snapshot_every = snapshot_every
         self._snapshots = Snapshots(folder, layout)
         self._path = (folder or Path()) / "history.sqlite"
-        self._db = open_database(None if folder is None else self._path, SCHEMA + catalogue.SCHEMA)
+        self._db = open_database(None if folder is None else self._path, SCHEMA)
         with self._db:
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
+        self.membership = Membership(self._db)
         self.catalogue = Catalogue(self._db)
         found = self._meta("format")
         if found != str(FORMAT):
@@ -183,47 +183,23 @@ class History:
         first = self._db.execute(query, (user, round_)).fetchone()[0]
         return None if first is None else int(first)
 
-    def admit(self, users: Sequence[UserId], since: int = 1) -> None:
-        """Add members who may take part from a round on."""
-        with self._db:
-            self._db.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", [(user, since) for user in users])
-
-    def joined(self) -> dict[UserId, int]:
-        """The members who were added later, with the round from which they may take part."""
-        return dict(self._db.execute("SELECT user, since FROM member WHERE since > 1"))
-
     def extend(self, number: int, since: int, users: Sequence[UserId], items: Sequence[ItemId]) -> None:
         """Record an addition: new users and items count from a round on. Users are no longer suppressed."""
-        hashes = [(self._hash(user),) for user in self.suppressed(users)]
         try:
             with self._db:
-                self._db.execute("INSERT INTO addition VALUES (?, ?)", (number, since))
-                self._db.executemany("INSERT INTO member VALUES (?, ?)", [(user, since) for user in users])
-                self._db.executemany("DELETE FROM suppressed WHERE hash = ?", hashes)
+                self.membership.add(number, since, users)
                 self.catalogue.extend(items, since)
         except sqlite3.Error as error:
             raise cannot_write(self._path, error) from error
 
-    def additions(self) -> int:
-        """The number of the last addition; 0 if there is none."""
-        return int(self._db.execute("SELECT COALESCE(MAX(number), 0) FROM addition").fetchone()[0])
-
-    def suppressed(self, users: Sequence[UserId]) -> list[UserId]:
-        """Those of these users who were forgotten and not readmitted."""
-        hashes = {row[0] for row in self._db.execute("SELECT hash FROM suppressed")}
-        return [user for user in users if self._hash(user) in hashes] if hashes else []
-
-    def _hash(self, user: UserId) -> str:
-        """The keyed hash of a user id. The key is this run's own."""
-        return pseudonym(user, self._hash_key)
-
-    @cached_property
-    def _hash_key(self) -> str:
-        return str(self._meta("hash_key"))
-
     def size(self, round_: int) -> int:
         """The number of items that count in a round."""
         return self.base_size() + self.catalogue.added(round_)
+
+    def sizes(self) -> Sizes:
+        """The number of items from each of some rounds on."""
+        base = self.base_size()
+        return ((0, base), *((since, base + added) for since, added in self.catalogue.sizes()))
 
     def base_size(self) -> int:
         """The number of items at the start."""
@@ -233,23 +209,13 @@ class History:
         """A state with a row for every item that counts in a round."""
         return grown(state, self.size(round_), self.base_size(), self.catalogue, config)
 
-    def enrol(self, users: Sequence[UserId]) -> None:
-        """Set the members, unless there are some already."""
-        if self._db.execute("SELECT 1 FROM member").fetchone() is None:
-            self.admit(users)
-
-    def members(self) -> list[UserId]:
-        """The users of the federation."""
-        return [row[0] for row in self._db.execute("SELECT user FROM member")]
-
     @staticmethod
     def extensions(folder: Path) -> tuple[int, list[ItemId]]:
         """The number of additions and the added items, according to the history in a folder."""
         if not (folder / "history.sqlite").exists():
             return 0, []
-        with closing(open_database(folder / "history.sqlite", SCHEMA + catalogue.SCHEMA)) as db:
-            additions = db.execute("SELECT COALESCE(MAX(number), 0) FROM addition").fetchone()[0]
-            return int(additions), Catalogue(db).ids()
+        with closing(open_database(folder / "history.sqlite", SCHEMA)) as db:
+            return Membership(db).additions(), Catalogue(db).ids()
 
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
@@ -280,16 +246,10 @@ class History:
         """Copy the rounds up to ``until`` into an empty history, without any entry of some users."""
         forgotten = set(without)
         with other._db:
-            members = self._db.execute("SELECT user, since FROM member").fetchall()
-            rows = [(user, since) for user, since in members if user not in forgotten]
-            other._db.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", rows)
+            self.membership.copy_to(other._db, forgotten)
             kept = self._db.execute("SELECT name, value FROM meta WHERE name IN ('items', 'hash_key')")
             other._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
             other._db.executemany("INSERT INTO item VALUES (?, ?, ?)", self.catalogue.rows())
-            other._db.executemany("INSERT INTO addition VALUES (?, ?)", self._db.execute("SELECT * FROM addition"))
-            hashes = [(self._hash(user),) for user in without]
-            other._db.executemany("INSERT INTO suppressed VALUES (?)", self._db.execute("SELECT * FROM suppressed"))
-            other._db.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", hashes)
             for row in self._db.execute("SELECT * FROM round WHERE round <= ?", (until,)):
                 other._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             for row in self._db.execute("SELECT * FROM participant WHERE round <= ?", (until,)):

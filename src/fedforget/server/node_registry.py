@@ -6,6 +6,12 @@
     user(user PRIMARY KEY, key TEXT)                               the key of the node that a user is on
     wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
         wipe orders: the salt of the pseudonym is stored only here, and removed when the order is confirmed
+    settle(number INTEGER PRIMARY KEY, user, request TEXT, confirmed INTEGER)
+        users who stay and whose forgotten items their devices must remove; without the user once it is confirmed
+    items_request(user PRIMARY KEY, number INTEGER, since INTEGER, count INTEGER)
+        requests to forget items that devices sent
+    known_items(key TEXT PRIMARY KEY, added INTEGER)               the number of added items whose ids a node has
+    readmitted(user PRIMARY KEY)                                   forgotten users who may take part again
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
 """
 
@@ -18,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedforget.errors import ConfigError
+from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.randomness import UserId
@@ -29,6 +36,14 @@ CREATE TABLE IF NOT EXISTS wipe (
     pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL,
     confirmed INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settle (
+    number INTEGER PRIMARY KEY, user, request TEXT NOT NULL, confirmed INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS items_request (
+    user PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, count INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS known_items (key TEXT PRIMARY KEY, added INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS readmitted (user PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 NODES = "SELECT user, id FROM user JOIN node USING (key)"
@@ -53,8 +68,11 @@ class NodeRegistry:
     def close(self) -> None:
         self._db.close()
 
-    def register(self, key: str, node: int, users: Iterable[UserId]) -> None:
-        """Register users on a node, which is identified by its public key."""
+    def register(self, key: str, node: int, users: Iterable[UserId], readmitted: Iterable[UserId] = ()) -> None:
+        """Register users on a node, which is identified by its public key.
+
+        ``readmitted`` are those of them who were forgotten before and may take part again.
+        """
         key = bare_key(key)
         users = list(users)
         if len({type(user) for user in (*users, *self.users()[:1])}) > 1:
@@ -78,6 +96,7 @@ class NodeRegistry:
             self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
             self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, str(node)))
             self._db.executemany("INSERT OR IGNORE INTO user VALUES (?, ?)", [(user, key) for user in users])
+            self._db.executemany("INSERT OR IGNORE INTO readmitted VALUES (?)", [(user,) for user in readmitted])
 
     def leaving(self, users: Iterable[UserId]) -> list[UserId]:
         """Those of these users who were forgotten and whose device has not confirmed the wipe."""
@@ -111,10 +130,69 @@ class NodeRegistry:
             self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
         return number
 
+    def readmitted(self) -> set[UserId]:
+        """The users who were forgotten and may take part again."""
+        return {row[0] for row in self._db.execute("SELECT user FROM readmitted")}
+
+    def admitted(self, users: Iterable[UserId]) -> None:
+        """Remove the mark of readmitted users once they are members."""
+        with self._db:
+            self._db.executemany("DELETE FROM readmitted WHERE user = ?", [(user,) for user in users])
+
+    def known_items(self, nodes: Iterable[int]) -> dict[int, int]:
+        """The number of added items whose ids each node has."""
+        query = "SELECT added FROM known_items JOIN node USING (key) WHERE id = ?"
+        rows = {node: self._db.execute(query, (str(node),)).fetchone() for node in nodes}
+        return {node: int(row[0]) if row else 0 for node, row in rows.items()}
+
+    def set_known_items(self, node: int, added: int) -> None:
+        """Store the number of added items whose ids a node has."""
+        put = "INSERT OR REPLACE INTO known_items SELECT key, ? FROM node WHERE id = ?"
+        with self._db:
+            self._db.execute(put, (added, str(node)))
+
+    def ask(self, requests: Iterable[ItemsRequest]) -> None:
+        """Store requests to forget items that devices sent; a later one of a user replaces the one before."""
+        later = "SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM items_request WHERE user = ?1 AND number > ?2)"
+        rows = [(request.user, request.number, request.since, request.count) for request in requests]
+        with self._db:
+            self._db.executemany(f"INSERT OR REPLACE INTO items_request {later}", rows)
+
+    def items_requests(self) -> list[ItemsRequest]:
+        """The requests of users to forget items."""
+        rows = self._db.execute("SELECT user, number, since, count FROM items_request ORDER BY number").fetchall()
+        return [ItemsRequest(*row) for row in rows]
+
+    def drop_requests(self, requests: Iterable[ItemsRequest]) -> None:
+        """Remove requests to forget items. A device whose request is not carried out asks again."""
+        with self._db:
+            done = [(request.user, request.number) for request in requests]
+            self._db.executemany("DELETE FROM items_request WHERE user = ? AND number <= ?", done)
+
+    def add_unsettled(self, users: Iterable[UserId], request: str) -> None:
+        """Store that the devices of users who stay must remove the items that a request forgot."""
+        if self._db.execute("SELECT 1 FROM settle WHERE request = ?", (request,)).fetchone() is None:
+            with self._db:
+                rows = [(user, request) for user in users]
+                self._db.executemany("INSERT INTO settle (user, request, confirmed) VALUES (?, ?, 0)", rows)
+
+    def unsettled(self) -> list[UserId]:
+        """The users whose devices have not confirmed that forgotten items are removed."""
+        return [row[0] for row in self._db.execute("SELECT DISTINCT user FROM settle WHERE user IS NOT NULL")]
+
+    def settled(self, users: Iterable[UserId]) -> None:
+        """Store that the devices of these users have removed forgotten items."""
+        with self._db:
+            done = "UPDATE settle SET user = NULL, confirmed = 1 WHERE user = ?"
+            self._db.executemany(done, [(user,) for user in users])
+
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
         """Remove forgotten users, and add wipe orders for their nodes."""
         with self._db:
             for user in users:
+                self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
+                self._db.execute("DELETE FROM readmitted WHERE user = ?", (user,))
+                self._db.execute("UPDATE settle SET user = NULL WHERE user = ?", (user,))
                 found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
                 if found is not None:
                     salt = secrets.token_hex(16)
@@ -137,8 +215,9 @@ class NodeRegistry:
         scrub(self._db)
 
     def wiped(self) -> dict[str, int]:
-        """The number of confirmed orders of each request."""
-        return dict(self._db.execute("SELECT request, SUM(confirmed) FROM wipe GROUP BY request").fetchall())
+        """The number of confirmed wipe orders and removals of items of each request."""
+        both = "SELECT request, confirmed FROM wipe UNION ALL SELECT request, confirmed FROM settle"
+        return dict(self._db.execute(f"SELECT request, SUM(confirmed) FROM ({both}) GROUP BY request").fetchall())
 
 
 def bare_key(key: str) -> str:

@@ -13,19 +13,33 @@ import numpy as np
 
 from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.files import write_file
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.randomness import ItemId, UserId
 
-ItemId = int | str
 #: Items that users are to be forgotten for.
 ItemsOf = Mapping[UserId, Sequence[ItemId]]
+
+
+@dataclass(frozen=True)
+class PartialErasure:
+    """Interactions to forget of a user who stays: how many, and the round from which they counted in training.
+
+    ``since`` is None if they were only for testing. The ``items`` are known in a simulation; on a network ``number`` is
+    that of the request on the user's device.
+    """
+
+    user: UserId
+    count: int
+    since: int | None
+    items: tuple[ItemId, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class ErasureRequest:
     """Users to forget, the unlearning method, and ``require``, the minimum fraction of updates that must arrive.
 
-    ``trajectory`` is the number of the new trajectory, once it is begun. ``items`` are, in a simulation, interactions
-    to forget of users who stay.
+    ``trajectory`` is the number of the new trajectory, once it is begun. ``partial`` are interactions to forget of
+    users who stay.
     """
 
     id: str
@@ -34,25 +48,30 @@ class ErasureRequest:
     salt: str
     trajectory: int = 0
     require: float = 0.0
-    items: tuple[tuple[UserId, tuple[ItemId, ...]], ...] = ()
+    partial: tuple[PartialErasure, ...] = ()
 
     @classmethod
     def new(
-        cls, users: Sequence[UserId], method: dict[str, Any], require: float, items: ItemsOf | None = None
+        cls,
+        users: Sequence[UserId],
+        method: dict[str, Any],
+        require: float = 0.0,
+        partial: Sequence[PartialErasure] = (),
     ) -> ErasureRequest:
         """A request with a new id and salt."""
-        listed = tuple((user, tuple(unwanted)) for user, unwanted in (items or {}).items())
-        return cls(secrets.token_hex(8), tuple(users), method, secrets.token_hex(16), require=require, items=listed)
+        salt = secrets.token_hex(16)
+        return cls(secrets.token_hex(8), tuple(users), method, salt, require=require, partial=tuple(partial))
 
     @property
     def items_of(self) -> dict[UserId, list[ItemId]]:
-        """The items that users are to be forgotten for."""
-        return {user: list(items) for user, items in self.items}
+        """The items to forget of users who stay, where they are known."""
+        return {part.user: list(part.items) for part in self.partial if part.items}
 
-    def asks_for(self, users: Sequence[UserId], method: dict[str, Any], items: ItemsOf | None = None) -> bool:
-        """Whether it is for the same users and items by the same method."""
-        wanted = {user: set(unwanted) for user, unwanted in (items or {}).items()}
-        stored = {user: set(unwanted) for user, unwanted in self.items}
+    def asks_for(self, users: Sequence[UserId], method: dict[str, Any], partial: Sequence[PartialErasure] = ()) -> bool:
+        """Whether it is for the same users and interactions by the same method."""
+        stored, wanted = (
+            {part.user: (part.number, frozenset(part.items)) for part in parts} for parts in (self.partial, partial)
+        )
         return (set(self.users), stored) == (set(users), wanted) and self.method == json.loads(json.dumps(method))
 
     def save(self, path: Path) -> None:
@@ -65,8 +84,11 @@ class ErasureRequest:
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            items = tuple((user, tuple(unwanted)) for user, unwanted in values.get("items", ()))
-            return cls(**{**values, "users": tuple(values["users"]), "method": dict(values["method"]), "items": items})
+            partial = tuple(
+                PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ())
+            )
+            lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
+            return cls(**{**values, **lists})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 from fedforget.errors import ConfigError, QuorumError, RunError
 from fedforget.protocol.device_config import DeviceConfig
-from fedforget.protocol.invitation import NAME, Invitation, ItemId, catalogue_digest
+from fedforget.protocol.invitation import NAME, Invitation, catalogue_digest, read_invitation
+from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.terms import Terms
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.files import make_folder, only_writer
+from fedforget.runtime.randomness import ItemId, UserId
 from fedforget.server.backoff import Backoff
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator
@@ -21,11 +25,11 @@ from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.fleet import Fleet, FleetEvaluation
 from fedforget.server.history import RoundRecord
 from fedforget.server.node_registry import NodeRegistry
-from fedforget.server.request import ErasureRequest
+from fedforget.server.request import ErasureRequest, PartialErasure
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig
 from fedforget.server.trajectory import Trajectory
-from fedforget.server.unlearning import METHODS
+from fedforget.server.unlearning import METHODS, default_method
 
 Tell = Callable[[str], None]
 #: Seconds between two checks of the request queue when there is nothing to train.
@@ -37,8 +41,12 @@ def create_federation(path: Path, config: RunConfig, items: Sequence[ItemId]) ->
     if config.engine == "simulation" or config.attack is not None:
         raise ConfigError("A federation on a network cannot be simulated.", "Use Federation for that.")
     data = {"digest": catalogue_digest(items), "items": len(items)}
-    run = Run(path, replace(config, data=data))
+    with closing(NodeRegistry(path if (path / "config.toml").exists() else None)) as registry:
+        on_commit = partial(_on_commit, registry=registry, queue=ErasureQueue(path))
+        run = Run(path, replace(config, data=data), on_commit=on_commit)
     run.close()
+    if (path / NAME).exists():  # items may have been added since
+        return Invitation.load(path / NAME)
     shared = {field.name: getattr(run.config, field.name) for field in fields(DeviceConfig)}
     invitation = Invitation(Terms(federation=run.config.id, n_items=len(items), **shared), list(items))
     invitation.save(path / NAME)
@@ -56,19 +64,92 @@ class Service(Coordinator):
             )
         self.path = path
         self._wipe_backoff = Backoff()
+        self._invitation: tuple[int, int, int] | None = None
         self.registry = NodeRegistry(path)
         self.queue = ErasureQueue(path)
-        super().__init__(Run(path, config, on_commit=self._on_commit))
+        on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
+        super().__init__(Run(path, config, on_commit=on_commit))
         self.fleet = fleet(self.config, self.registry)
         self._load()
 
     @property
     def members(self) -> list[UserId]:
-        """All registered users who were not forgotten."""
-        return sorted({*self.registry.users(), *self.history.members()}, key=lambda user: (isinstance(user, str), user))
+        """All registered users but those who were forgotten and not readmitted."""
+        known = self.history.membership.users()
+        return sorted({*known, *self._new_users(known)}, key=lambda user: (isinstance(user, str), user))
+
+    def _new_users(self, known: Sequence[UserId]) -> list[UserId]:
+        """The registered users who are no members yet and may become members."""
+        new = sorted(set(self.registry.users()).difference(known), key=str)
+        refused = set(self.history.membership.suppressed(new)) - self.registry.readmitted()
+        return [user for user in new if user not in refused]
+
+    def register(self, key: str, node: int, users: Sequence[UserId], *, readmit: bool = False) -> None:
+        """Register users on a node; they take part from the next round on.
+
+        Users who were forgotten are refused unless ``readmit``; a readmitted user starts anew.
+        """
+        again = self.history.membership.suppressed(users)
+        if again and not readmit:
+            shown = ", ".join(repr(user) for user in again[:3])
+            raise ConfigError(
+                f"{len(again):,} of the users were forgotten before, such as {shown}. Nobody was registered.",
+                "Leave them out, or readmit them: --readmit.",
+            )
+        self.registry.register(key, node, users, again)
+
+    def catalogue(self) -> list[ItemId]:
+        """The ids of all items."""
+        return list(Invitation.load(self.path / NAME).items)
+
+    def add_items(self, items: Sequence[ItemId]) -> list[ItemId]:
+        """Add items to the catalogue, which count from the next round on; returns those that are new.
+
+        The invitation for new devices is written again. Devices get the new ids with their next message.
+        """
+        if not items:
+            raise ConfigError("There are no items to add.", "Give at least one item id.")
+        with only_writer(make_folder(self.queue.folder), wait=True):
+            invitation = Invitation.load(self.path / NAME)
+            known = set(invitation.items)
+            if other := [item for item in items if type(item) is not type(invitation.items[0])]:
+                raise ConfigError(
+                    f"Item id {other[0]!r} is of another type than {invitation.items[0]!r} in the catalogue.",
+                    "In one federation all item ids are whole numbers, or all are strings.",
+                )
+            new = [item for item in dict.fromkeys(items) if item not in known]
+            if new:
+                replace(invitation, items=[*invitation.items, *new]).save(self.path / NAME)
+        return new
+
+    def _grow(self) -> None:
+        """Admit new users and items from the next round on."""
+        users = self._new_users(self.history.membership.users())
+        items = self._new_items()
+        if users or items:
+            number = self.history.membership.additions() + 1
+            self.history.extend(number, self.rounds + 1, users, items)
+            self.registry.admitted(users)
+
+    def _new_items(self) -> list[ItemId]:
+        """The items in the invitation that are not in the history yet; read only if the file has changed."""
+        path = self.path / NAME
+        stat = path.stat() if path.exists() else None
+        signature = None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if signature == self._invitation:
+            return []
+        listed = read_invitation(path)["items"] if stat else []
+        base, added = self.n_items, self.history.catalogue.ids()
+        if catalogue_digest(listed[:base]) != self.config.data["digest"] or listed[base : base + len(added)] != added:
+            raise RunError(
+                f"{path} does not list the items of this federation.", "Restore it; items are never removed or moved."
+            )
+        self._invitation = signature
+        return listed[base + len(added) :]
 
     @property
     def n_items(self) -> int:
+        """The number of items at the start."""
         return int(self.config.data["items"])
 
     def clients(self) -> Clients:
@@ -130,10 +211,11 @@ class Service(Coordinator):
     def _forget_queued(self, tell: Tell) -> None:
         """Carry out the erasure that was interrupted, then those in the queue."""
         while (request := self._next_request()) is not None:
-            if not request.users:
+            if not request.users and not request.partial:
                 self.queue.refuse(request.id, "None of its users is a member.")
                 continue
-            tell(f"forgetting {len(request.users)} users, request {request.id}")
+            items = f" and items of {len(request.partial)} users who stay" if request.partial else ""
+            tell(f"forgetting {len(request.users)} users{items}, request {request.id}")
             try:
                 receipt = self._forget(
                     list(request.users),
@@ -144,6 +226,7 @@ class Service(Coordinator):
                 )
             except (ConfigError, QuorumError) as error:  # after any other error the request stays in the queue
                 super().abandon_forgetting()
+                self.registry.drop_requests(_items_requests(request))
                 self.queue.refuse(request.id, f"{error.problem} {error.hint}")
                 tell(f"request {request.id} was not carried out: {error.problem}")
             else:
@@ -151,32 +234,41 @@ class Service(Coordinator):
                 tell(str(replace(receipt, salt=None)))
 
     def _next_request(self) -> ErasureRequest | None:
-        """The erasure that was interrupted, else the oldest request in the queue, without users who are no members."""
+        """The erasure that was interrupted, else the oldest request in the queue, without users who are no members.
+
+        Requests of devices to forget items are carried out with it, if its method can, or by themselves.
+        """
         if (interrupted := self.waiting) is not None:
             return interrupted
         members = set(self.members)
+        asked = [r for r in self.registry.items_requests() if r.user in members]
         for request in self.queue.waiting():
-            return replace(request, users=tuple(user for user in request.users if user in members))
-        return None
+            users = tuple(user for user in request.users if user in members)
+            alone = METHODS.build(request.method).needs_whole_updates()
+            return replace(request, users=users, partial=() if alone else _partial(asked, users))
+        method = default_method(self.model)
+        return ErasureRequest.new((), method.settings(), partial=_partial(asked)) if asked else None
 
     def _send_wipes(self, tell: Tell) -> None:
-        """Send open wipe orders to the devices, and count confirmations in the receipts."""
-        orders = self.registry.wipe_orders()
-        if orders and self._wipe_backoff.allows({order.pseudonym for order in orders}):
+        """Send open wipe orders to the devices, and count confirmations in the receipts.
+
+        Devices of users whose items were forgotten are asked to remove them.
+        """
+        orders, unsettled = self.registry.wipe_orders(), self.registry.unsettled()
+        waiting = {*(order.pseudonym for order in orders), *map(str, unsettled)}
+        if waiting and self._wipe_backoff.allows(waiting):
             with self._wipe_backoff.spent():
-                self.registry.confirm(self.fleet.wipe(orders))
+                if orders:
+                    self.registry.confirm(self.fleet.wipe(orders))
+                if unsettled:
+                    self.fleet.settle(self.history, unsettled)
         wiped = self.registry.wiped()
         for receipt in self.receipts():
             if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
                 done = replace(receipt, wiped=wiped[receipt.request])
                 self.history.add_receipt(done.request, done.to_json())
                 self._run.write_receipts()
-                tell(f"request {done.request}: {done.wiped} of {len(done.users)} devices have wiped the users' data")
-
-    def _on_commit(self, request: ErasureRequest) -> None:
-        """Remove forgotten users from the registry and their request from the queue."""
-        self.registry.remove_users(request.users, request.id)
-        self.queue.remove(request.id)
+                tell(f"request {done.request}: {done.wiped} of {done.devices} devices have wiped the users' data")
 
     def _after_erasure(self, erasure: Erasure) -> None:
         self._load()
@@ -186,7 +278,27 @@ class Service(Coordinator):
 
     def _prepare_to_write(self) -> None:
         super()._prepare_to_write()
-        self.history.admit(self.members)
+        self._grow()
+
+
+def _on_commit(request: ErasureRequest, registry: NodeRegistry, queue: ErasureQueue) -> None:
+    """Remove what was forgotten from the registry, and the request from the queue."""
+    registry.remove_users(request.users, request.id)
+    done = _items_requests(request)
+    registry.drop_requests(done)
+    registry.add_unsettled([each.user for each in done], request.id)
+    queue.remove(request.id)
+
+
+def _partial(asked: Sequence[ItemsRequest], forgotten: Sequence[UserId] = ()) -> tuple[PartialErasure, ...]:
+    """The erasures that devices asked for, but for users who are forgotten as a whole."""
+    wanted = [request for request in asked if request.user not in forgotten]
+    return tuple(PartialErasure(each.user, each.count, each.since, number=each.number) for each in wanted)
+
+
+def _items_requests(request: ErasureRequest) -> list[ItemsRequest]:
+    """The devices' requests that a request carries out."""
+    return [ItemsRequest(part.user, part.number, part.since or 1, part.count) for part in request.partial]
 
 
 def _line(record: RoundRecord, rounds: int) -> str:

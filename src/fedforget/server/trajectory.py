@@ -67,9 +67,10 @@ class Trajectory:
         """A new trajectory that begins as this one up to a round, without what a request asks to forget."""
         without, items = request.users, request.items_of
         history = self.history.branch(folder, until, without, request.id)
+        history.membership.set_erased({part.user: part.number for part in request.partial if part.number})
         devices = self.devices
         if devices is not None:
-            devices = devices.branch(_devices(folder), until, without, items, self.history.additions())
+            devices = devices.branch(_devices(folder), until, without, items, self.history.membership.additions())
         other = Trajectory(folder, history, devices)
         FactorsFolder(self.folder).link_to(FactorsFolder(folder), until)
         for round_ in range(1, until + 1):  # the old lines count the forgotten users

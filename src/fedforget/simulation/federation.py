@@ -28,7 +28,7 @@ from fedforget.server.coordinator import Coordinator
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.presets import configure, with_settings
-from fedforget.server.request import ItemsOf
+from fedforget.server.request import ItemsOf, PartialErasure
 from fedforget.server.roster import Roster
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig, new_id
@@ -37,7 +37,7 @@ from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
-from fedforget.simulation.partial import first_counted, items_by_user
+from fedforget.simulation.partial import items_by_user, partial_erasure
 from fedforget.simulation.poisoned import PoisonedClients
 from fedforget.simulation.stored_data import stored_parts
 
@@ -185,7 +185,7 @@ class Federation(Coordinator):
             since = self.rounds + 1
             known = set(self.members)
             new = [user for user in interactions.user_ids.tolist() if user not in known]
-            again = self.history.suppressed(new)
+            again = self.history.membership.suppressed(new)
             if again and not readmit:
                 shown = ", ".join(repr(user) for user in again[:3])
                 raise ConfigError(
@@ -197,7 +197,7 @@ class Federation(Coordinator):
             added = replace(added, known=len(interactions) - len(new_part), readmitted=len(again))
             if added.interactions:
                 roster = self._roster()
-                number = self.history.additions() + 1
+                number = self.history.membership.additions() + 1
                 self._files.data.add(number, new_part, since=since)
                 self.history.extend(number, since, added.users, added.items)
                 self._take_in(train, added, roster)
@@ -357,7 +357,7 @@ class Federation(Coordinator):
 
     def _branch(self, new: Trajectory, erasure: Erasure, done: int) -> Clients:
         remaining, log = _remaining(self.train, erasure), cast(DeviceFiles, new.devices).log
-        devices = self.devices.branch(log, done, remaining, items_changed=bool(erasure.items))
+        devices = self.devices.branch(log, done, remaining, items_changed=bool(erasure.partial))
         if not new.is_at(done):
             devices.roll_back(done)
         if done <= erasure.start:
@@ -372,12 +372,15 @@ class Federation(Coordinator):
         self.test = None if self.test is None else _remaining(self.test, erasure)
         self._start()
 
-    def _erasure(self, users: Sequence[UserId], method: Method | None, items: ItemsOf | None = None) -> Erasure:
-        since = {}
-        for user, unwanted in (items or {}).items():
-            if (first := first_counted(self, user, unwanted, users)) is not None:
-                since[user] = first
-        return Erasure(self._run, self.members, users, method, items, since)
+    def _erasure(
+        self,
+        users: Sequence[UserId],
+        method: Method | None,
+        items: ItemsOf | None = None,
+        partial: Sequence[PartialErasure] = (),
+    ) -> Erasure:
+        parts = [partial_erasure(self, user, unwanted, users) for user, unwanted in (items or {}).items()]
+        return Erasure(self._run, self.members, users, method, [*partial, *parts])
 
     def _roll_back_devices(self, round_: int) -> None:
         self.devices.roll_back(round_)
@@ -404,7 +407,9 @@ class Federation(Coordinator):
     def _compare(self, given: Interactions) -> None:
         """Report data that was passed in and is not in the run; it may have users who were forgotten."""
         members = set(self.members)
-        forgotten = self.history.suppressed([user for user in given.user_ids.tolist() if user not in members])
+        forgotten = self.history.membership.suppressed(
+            [user for user in given.user_ids.tolist() if user not in members]
+        )
         unknown = without_known(given.without(forgotten), self.train, *([] if self.test is None else [self.test]))
         if len(unknown) > len(given) / 2:
             raise RunError(
@@ -424,4 +429,5 @@ class Federation(Coordinator):
 def _remaining(data: Interactions, erasure: Erasure) -> Interactions:
     """The interactions that an erasure does not remove."""
     remaining = data.without(erasure.users)
-    return remaining.without_items(erasure.items) if erasure.items else remaining
+    items = {part.user: part.items for part in erasure.partial}
+    return remaining.without_items(items) if items else remaining

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedforget.errors import ConfigError
-from fedforget.runtime.randomness import UserId
-from fedforget.server.request import ItemId, ItemsOf
+from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.server.request import ItemsOf, PartialErasure
 
 if TYPE_CHECKING:
     from fedforget.simulation.federation import Federation
@@ -26,8 +26,10 @@ def items_by_user(user: UserId | None, items: ItemsOf | Sequence[ItemId] | None)
     return None if user is None or items is None else {user: list(items)}
 
 
-def first_counted(fed: Federation, user: UserId, items: Sequence[ItemId], forgotten: Sequence[UserId]) -> int | None:
-    """The round from which items to forget counted in training, if any did; refused if they cannot be forgotten.
+def partial_erasure(
+    fed: Federation, user: UserId, items: Sequence[ItemId], forgotten: Sequence[UserId]
+) -> PartialErasure:
+    """The erasure of some items of a user; refused if they cannot be forgotten.
 
     ``forgotten`` are the users who are forgotten as a whole by the same request.
     """
@@ -47,12 +49,13 @@ def first_counted(fed: Federation, user: UserId, items: Sequence[ItemId], forgot
         item = train.item_ids.tolist()[missing[0]]
         raise ConfigError(f"User {user!r} does not have item {item!r}.", "Name items that the user has.")
     erased = np.isin(own, wanted)
+    unwanted = tuple(train.item_ids[np.unique(wanted)].tolist())
     if not erased.any():
-        return None
+        return PartialErasure(user, len(unwanted), None, unwanted)
     first = fed.history.first_round_of([user])
     if not (~erased & (since <= (fed.rounds + 1 if first is None else first))).any():
         raise ConfigError(
             f"User {user!r} would have no interactions left in a round that it took part in.",
             f"Forget the user as a whole: forget([{user!r}]).",
         )
-    return max(int(since[erased].min()), 1)
+    return PartialErasure(user, len(unwanted), max(int(since[erased].min()), 1), unwanted)

@@ -6,6 +6,7 @@ A file is named by the 16 hexadecimal digits of the user's key and has the table
                                                        device also what ``device.member`` stores
     interaction(item INTEGER PRIMARY KEY, part TEXT, since INTEGER)
         on a real device: the user's training and test items, and the round from which each counts
+    unwanted(item INTEGER PRIMARY KEY, number INTEGER) training items that the user asked to forget, until that is done
     entry(trajectory TEXT, round INTEGER, body BLOB)   the update log
     private(trajectory TEXT, round INTEGER, row BLOB, crc INTEGER)
         the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
@@ -27,11 +28,12 @@ from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.database import open_database, scrub
 from fedforget.runtime.files import cannot_write, make_folder
 
-FORMAT = "3"
+FORMAT = "4"
 OPEN_FILES = 64
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL, since INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE unwanted (item INTEGER PRIMARY KEY, number INTEGER NOT NULL);
 CREATE TABLE entry (
     trajectory TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (trajectory, round)
 ) WITHOUT ROWID;
@@ -43,6 +45,11 @@ CREATE TABLE pending (
     trajectory TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (trajectory, round)
 ) WITHOUT ROWID;
 """
+#: What brings a file of an older format to the next one.
+MIGRATIONS = {
+    "2": ("3", "ALTER TABLE interaction ADD COLUMN since INTEGER NOT NULL DEFAULT 0"),
+    "3": ("4", "CREATE TABLE unwanted (item INTEGER PRIMARY KEY, number INTEGER NOT NULL)"),
+}
 
 Row = tuple[Any, ...]
 Statement = tuple[str, Row]
@@ -142,11 +149,11 @@ class UserFiles:
             raise DamagedError(path, error.problem.rstrip(".")) from error
         try:
             meta = dict(db.execute("SELECT name, value FROM meta"))
-            if meta.get("format") == "2":  # before interactions could be added
+            while meta.get("format") in MIGRATIONS:
+                meta["format"], change = MIGRATIONS[meta["format"]]
                 with db:
-                    db.execute("ALTER TABLE interaction ADD COLUMN since INTEGER NOT NULL DEFAULT 0")
-                    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT,))
-                meta["format"] = FORMAT
+                    db.execute(change)
+                    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (meta["format"],))
             if meta.get("format") != FORMAT:
                 raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
             if meta.get("federation") != self.federation:

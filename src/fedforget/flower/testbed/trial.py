@@ -10,8 +10,6 @@ from typing import Self
 
 from fedforget.data import Interactions
 from fedforget.device.device import Device
-from fedforget.device.enrolment import items_of
-from fedforget.device.host import Host
 from fedforget.device.log.user_files import UserFiles
 from fedforget.errors import ConfigError
 from fedforget.flower.app import write_app
@@ -97,11 +95,10 @@ class Trial:
         if (self.run / "registry.sqlite").exists():  # already enrolled; users without a file were forgotten
             return
         for name, users in self.hosted.items():
-            host = Host(self.state(name))
-            Device(host.folder).set_catalogue(self.invitation)
+            device = Device(self.state(name))
             for user in users:
                 if not self.file(user).exists():
-                    host.enrol(self.invitation.terms, user, **items_of(self.invitation, train, test, user))
+                    device.join(self.invitation, user, train.item_ids_of(user), test.item_ids_of(user))
 
     def _connect(self) -> None:
         """Start the nodes and register their users who were not forgotten."""

@@ -91,7 +91,7 @@ class PastStep:
 
     def recall(self) -> Result:
         """Apply the logged updates of its rounds."""
-        task = Recall(self.public.items.shape[0])
+        task = Recall()
         results = {round_: self.clients.run(task, {round_: users})[round_] for round_, users in self.asked.items()}
         return self.take(results)
 

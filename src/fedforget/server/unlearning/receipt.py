@@ -17,9 +17,9 @@ class Receipt:
 
     ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
     updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
-    forgotten users whose device has confirmed the wipe; None in a simulation. ``users`` are salted hashes; ``partial``
-    has the number of forgotten interactions of users who stay, by salted hash. The ``salt``
-    is returned once, by ``forget``, and not stored, since ids could be guessed with it.
+    users whose device has confirmed that it removed what was forgotten; None in a simulation. ``users`` are salted
+    hashes; ``partial`` has the number of forgotten interactions of users who stay, by salted hash. The ``salt`` is
+    returned once, by ``forget``, and not stored, since ids could be guessed with it.
     """
 
     request: str
@@ -44,6 +44,11 @@ class Receipt:
     chosen: str = "as asked for"
     partial: Mapping[str, int] = field(default_factory=dict)
     salt: str | None = field(default=None, repr=False)
+
+    @property
+    def devices(self) -> int:
+        """The number of users whose devices must remove something."""
+        return len(self.users) + len(self.partial)
 
     @property
     def coverage(self) -> float:
@@ -84,7 +89,7 @@ class Receipt:
         messages = "" if self.messages is None else f"{self.messages:,} messages, "
         settings = ", ".join(f"{name} {value}" for name, value in self.method.items() if name != "name")
         since = "no round" if self.first_round is None else f"round {self.first_round}"
-        wiped = "" if self.wiped is None else f"\n  wiped      {self.wiped} of {len(self.users)} devices have confirmed"
+        wiped = "" if self.wiped is None else f"\n  wiped      {self.wiped} of {self.devices} devices have confirmed"
         reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
         return (
             f"Receipt {self.request}\n"
