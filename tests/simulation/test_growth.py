@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import fedforget as ff
 from fedforget.data.growth import grow
@@ -47,18 +47,17 @@ MORE = pairs(
 )
 
 
-def from_scratch(fed: ff.Federation, events: Sequence[tuple[int, ff.Interactions]], **changes: Any) -> ff.Federation:
+def from_scratch(
+    fed: ff.Federation, events: Sequence[tuple[int, ff.Interactions]], start: ff.Interactions = TRAIN, **changes: Any
+) -> ff.Federation:
     """The federation that the members would have made alone, with the same cohorts."""
     members = set(fed.members)
-    start = TRAIN.only([user for user in TRAIN.user_ids.tolist() if user in members])
-    other = build(start, **changes)
+    other = build(start.only([user for user in start.user_ids.tolist() if user in members]), **changes)
     for after, more in [*events, (fed.rounds, None)]:
         cohorts = {r: fed.history.record(r).participants for r in range(other.rounds + 1, after + 1)}
         other.fit(after, cohorts=cohorts)
         if more is not None:
-            kept = more.only([user for user in more.user_ids.tolist() if user in members])
-            if len(kept):
-                other.add(kept)
+            other.add(more.only([user for user in more.user_ids.tolist() if user in members]))
     return other
 
 
@@ -267,6 +266,15 @@ def test_a_damaged_data_file_is_named(tmp_path: Path):
 # Any order of events
 
 
+def stripped(data: ff.Interactions, user: UserId, items: Sequence[UserId] | None = None) -> ff.Interactions:
+    """Interactions without a user, or without some items of a user; the list of items stays the same."""
+    if user not in data.user_ids:
+        return data
+    if items is None:
+        return data.without([user])
+    return data.without_items({user: [item for item in items if item in data.item_ids]})
+
+
 class Life(RuleBasedStateMachine):
     """Random events in a run folder and in memory; both must be equal to a federation made from scratch."""
 
@@ -274,8 +282,9 @@ class Life(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp()) / "run"
         self.fed = build(path=self.folder)
+        self.begun = TRAIN
         self.events: list[tuple[int, ff.Interactions]] = []
-        self.forgotten: set[int] = set()
+        self.forgotten: set[UserId] = set()
         self.next_user, self.next_item = 300, 1000
 
     @rule(rounds=st.integers(1, 2))
@@ -293,16 +302,52 @@ class Life(RuleBasedStateMachine):
         self.next_user += 1
         self._add(pairs((self.next_user, 3), (self.next_user, 7)))
 
-    def _add(self, more: ff.Interactions) -> None:
-        if self.fed.add(more).interactions:
+    def _add(self, more: ff.Interactions, **options: bool) -> None:
+        if self.fed.add(more, **options).interactions:
             self.events.append((self.fed.rounds, more))
 
-    @rule(place=st.integers(0, 30))
-    def forget(self, place: int) -> None:
-        if self.fed.train.n_users > 6:
-            user = self.fed.members[place % self.fed.train.n_users]
-            self.fed.forget([user], ff.Retrain())
-            self.forgotten.add(user)
+    @precondition(lambda self: self.forgotten)
+    @rule()
+    def readmit(self) -> None:
+        user = min(self.forgotten)
+        with pytest.raises(ff.ConfigError, match="were forgotten before"):
+            self.fed.add(pairs((user, 5)))
+        self.forgotten.remove(user)
+        self._add(pairs((user, 5), (user, 9)), readmit=True)
+
+    @precondition(lambda self: self.fed.train.n_users > 6)
+    @rule(place=st.integers(0, 30), killed=st.booleans())
+    def forget(self, place: int, killed: bool) -> None:
+        user = self.fed.members[place % self.fed.train.n_users]
+        self._forget(killed, users=[user])
+        self.begun = stripped(self.begun, user)
+        self.events = [(after, stripped(more, user)) for after, more in self.events]
+        self.forgotten.add(user)
+
+    @rule(place=st.integers(0, 30), killed=st.booleans())
+    def forget_items(self, place: int, killed: bool) -> None:
+        user = self.fed.members[place % self.fed.train.n_users]
+        if user not in self.begun.user_ids:  # one who was added, and may have nothing else
+            return
+        unwanted = self.fed.train.item_ids_of(user)[1::3]
+        if set(self.begun.item_ids_of(user)) <= set(unwanted) or not unwanted:
+            return
+        self._forget(killed, items={user: unwanted})
+        self.begun = stripped(self.begun, user, unwanted)
+        self.events = [(after, stripped(more, user, unwanted)) for after, more in self.events]
+        assert not set(unwanted) & set(self.fed.train.item_ids_of(user))
+
+    def _forget(self, killed: bool, **what: Any) -> None:
+        """Forget by Retrain; if killed, in the first replayed round, the run is opened again and goes on."""
+
+        def die(record: object) -> None:
+            raise KeyboardInterrupt
+
+        try:
+            self.fed.forget(**what, method=ff.Retrain(), on_round=die if killed else None)
+        except KeyboardInterrupt:
+            self.reopen()
+            self.fed.forget(**what, method=ff.Retrain())
 
     @rule()
     def reopen(self) -> None:
@@ -311,8 +356,8 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def equal_to_one_from_scratch(self) -> None:
-        other = from_scratch(self.fed, self.events)
-        np.testing.assert_allclose(self.fed.public.items[: len(other.public.items)], other.public.items, atol=1e-5)
+        other = from_scratch(self.fed, self.events, self.begun)
+        np.testing.assert_allclose(self.fed.public.items, other.public.items, atol=1e-5)
         assert sorted(self.fed.members) == sorted(other.members)
         assert not self.forgotten & set(self.fed.members)
 

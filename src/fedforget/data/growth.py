@@ -18,6 +18,9 @@ from fedforget.data.interactions import Interactions
 from fedforget.errors import DataError
 from fedforget.runtime.randomness import user_key
 
+#: Where interactions that have grown keep the room of their arrays.
+ROOMS = "_rooms"
+
 
 @dataclass(frozen=True)
 class Added:
@@ -66,15 +69,45 @@ def grow(data: Interactions, more: Interactions, since: int) -> tuple[Interactio
     found = int(np.count_nonzero(~new))
     user, item = user[new], item[new]
     indptr = base.indptr + np.concatenate([[0], np.cumsum(np.bincount(user, minlength=base.n_users))])
-    rounds = np.zeros(len(base), np.int32) if base.since is None else base.since
-    grown = replace(
-        base,
-        indptr=indptr.astype(np.int64),
-        indices=np.insert(base.indices, at, item),
-        times=None,
-        since=np.insert(rounds, at, np.int32(since)),
+    rooms = data.__dict__.get(ROOMS) or (Room(base.indices), Room(_since(base)))
+    indices, rounds = (
+        room.with_rows(values, at, more)
+        for room, values, more in zip(
+            rooms, (base.indices, _since(base)), (item, np.full(item.size, since, np.int32)), strict=True
+        )
     )
+    grown = replace(base, indptr=indptr.astype(np.int64), indices=indices, times=None, since=rounds)
+    grown.__dict__[ROOMS] = rooms
     return share_indices(base, grown), Added(new_users, new_items, int(user.size), found, since)
+
+
+class Room:
+    """An array with room at its end, so that appending does not copy it.
+
+    Arrays that were returned before share its memory and keep their values.
+    """
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._array, self._used = values, values.size
+
+    def with_rows(self, values: NDArray[Any], at: NDArray[np.int64], more: NDArray[Any]) -> NDArray[Any]:
+        """Some values with more inserted before these positions. Appending to the latest values does not copy them."""
+        size = values.size + more.size
+        if more.size and at[0] < values.size:
+            values = np.insert(values, at, more)
+        elif values.base is self._array and values.size == self._used and size <= self._array.size:
+            self._array[values.size : size] = more
+            self._used = size
+            return self._array[:size]
+        else:
+            values = np.concatenate([values, more])
+        self._array, self._used = np.empty(size * 9 // 8, values.dtype), size
+        self._array[:size] = values
+        return self._array[:size]
+
+
+def _since(data: Interactions) -> NDArray[np.int32]:
+    return np.zeros(len(data), np.int32) if data.since is None else data.since
 
 
 def without_known(more: Interactions, *known: Interactions) -> Interactions:
@@ -125,7 +158,7 @@ def _extended(
 ) -> tuple[NDArray[Any], list[Id]]:
     """A list of ids with those that are new at its end, and the new ones."""
     here, there = ("text" if column.dtype.kind == "O" else "numbers" for column in (more, ids))
-    if ids.size and here != there:
+    if ids.size and more.size and here != there:
         raise DataError(
             f"The {kind} ids to add are {here}, such as {more.tolist()[0]!r}; those of the federation are {there}.",
             "Use the same type of ids.",

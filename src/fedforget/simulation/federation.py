@@ -183,8 +183,8 @@ class Federation(Coordinator):
             self._refuse_while_waiting()
             self._prepare_to_write()
             since = self.rounds + 1
-            known = set(self.members)
-            new = [user for user in interactions.user_ids.tolist() if user not in known]
+            known, index_of = self.train.n_users, self.train.user_index_of
+            new = [user for user in interactions.user_ids.tolist() if index_of.get(user, known) >= known]
             again = self.history.membership.suppressed(new)
             if again and not readmit:
                 shown = ", ".join(repr(user) for user in again[:3])
@@ -195,7 +195,7 @@ class Federation(Coordinator):
             new_part = without_known(interactions, self.train, *([] if self.test is None else [self.test]))
             train, added = grow(self.train, new_part, since)
             added = replace(added, known=len(interactions) - len(new_part), readmitted=len(again))
-            if added.interactions:
+            if added.interactions or added.items:
                 roster = self._roster()
                 number = self.history.membership.additions() + 1
                 self._files.data.add(number, new_part, since=since)
@@ -205,6 +205,7 @@ class Federation(Coordinator):
 
     def _take_in(self, train: Interactions, added: Added, roster: Roster) -> None:
         """Continue with more interactions."""
+        self._cached_members = train, [*self.members, *added.users]
         self.train = train
         if self.test is not None:
             self.test = with_ids(self.test, train.user_ids, train.item_ids)
