@@ -173,7 +173,7 @@ def test_joining_says_what_is_wrong(run, shell, tmp_path):
     (tmp_path / "foreign.csv").write_text("who,what\nann,a tune nobody knows\nann,song 1\n")
     enrol[enrol.index(tmp_path / "plays.csv")] = tmp_path / "foreign.csv"
     shell(*enrol, "--invitation", run / "invitation.json", "--users", "ann", fails=1)
-    assert "'a tune nobody knows' of user 'ann' is not in the federation's catalogue" in shell.errors
+    assert "'a tune nobody knows' is not in the federation's catalogue" in shell.errors
 
 
 def test_the_app_carries_no_code(shell, tmp_path):

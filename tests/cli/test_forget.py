@@ -117,7 +117,7 @@ def test_forgetting_prints_the_receipt_the_salt_and_what_comes_next(shell: Shell
 def test_the_forgotten_are_gone_and_the_run_goes_on(shell: Shell, run: Path) -> None:
     before = shell.json("evaluate", run)["users"]
     result = shell.json("forget", run, "--users", "u1,u2", "--set", "replay_fraction=0.5", "--set", "replay=logged")
-    assert set(result) == {"run", "rounds", "receipt", "salt"}
+    assert set(result) == {"run", "rounds", "receipt", "salt", "source"}
     assert set(result["receipt"]) == RECEIPT
     assert len(result["receipt"]["users"]) == 2
     assert result["receipt"]["method"]["replay_fraction"] == 0.5

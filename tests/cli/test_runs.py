@@ -226,3 +226,36 @@ class TestGrowing:
         assert "--user ID or --all" in shell.errors
         shell("recommend", run, "--all", fails=1)
         assert "--out" in shell.errors
+
+    def test_the_run_says_that_its_source_still_holds_the_forgotten(
+        self, shell: Shell, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        shell.json(*train_arguments(table, run), "--rounds", 2)
+        assert f"{table} still holds 1 of the forgotten users" in shell.json("forget", run, "--users", "u1")["source"]
+        assert "does not read them again" in shell("forget", run, "--users", "u2")
+        moved = table.rename(tmp_path / "moved.csv")
+        assert shell.json("forget", run, "--users", "u3")["source"] is None
+        shell.json("train", "--out", run, "--data", moved, "--rounds", 2)
+        assert str(moved) in (run / "config.toml").read_text()
+        fed = ff.Federation.open(run)
+        assert {"u1", "u2", "u3"}.isdisjoint(fed.members)
+        items = ",".join(fed.train.item_ids_of("u4")[:2])
+        fed.close()
+        told = shell.json("forget", run, "--user", "u4", "--items", items)["source"]
+        assert "still holds 2 of the forgotten interactions" in told
+        moved.unlink()
+        assert shell.json("train", "--out", run, "--rounds", 3)["rounds"] == 3
+
+    def test_data_is_given_once(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        shell(*train_arguments(table, tmp_path / "run"), "--data", table, fails=1)
+        assert "Give one of them" in shell.errors
+
+    def test_an_addition_from_the_future_is_refused(self, shell: Shell, table: Path, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        shell.json(*train_arguments(table, run), "--rounds", 1)
+        more = tmp_path / "more.csv"
+        more.write_text("user,item,time\nu1,a new song,99999999999\n")
+        shell("data", "add", run, more, "--time-column", "time", fails=1)
+        assert "user 'u1' with item 'a new song'" in shell.errors
+        assert "in the future" in shell.errors

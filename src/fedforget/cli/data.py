@@ -74,6 +74,7 @@ def add_command(
     user_column: UserColumn = None,
     item_column: ItemColumn = None,
     separator: Separator = None,
+    time_column: TimeColumn = None,
     rating_column: RatingColumn = None,
     min_rating: MinRating = None,
     as_json: AsJson = False,
@@ -81,7 +82,7 @@ def add_command(
     """Add interactions to a run, also of new users and with new items. They count from its next round on."""
     from fedforget.simulation.federation import Federation
 
-    options = file_options(user_column, item_column, separator, None, rating_column, min_rating)
+    options = file_options(user_column, item_column, separator, time_column, rating_column, min_rating)
     more = load(data, **options)
     with closing(Federation.open(run)) as fed:
         added = fed.add(more, readmit=readmit)

@@ -14,6 +14,7 @@ from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.requests import on_network, open_service, parse_user, queue, read_ids, split_ids
 from fedforget.cli.runs import Run, Workers, open_run
+from fedforget.cli.source import still_in_source
 from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.models import Recommender
@@ -185,10 +186,12 @@ def _forget(
             ) from stop
         hint = f"Continue: fedforget forget {run} --resume\nDrop it: fedforget forget {run} --abandon"
         raise StoppedError("Interrupted. The old model is still in service, nobody is forgotten yet.", hint) from stop
+    note = still_in_source(fed.config.data, forgotten, partial)
     show.result(
-        {"run": str(run), "rounds": fed.rounds, "receipt": receipt.to_dict(), "salt": receipt.salt},
+        {"run": str(run), "rounds": fed.rounds, "receipt": receipt.to_dict(), "salt": receipt.salt, "source": note},
         as_json,
         f"{receipt}\n  salt       {receipt.salt}",
+        *([] if note is None else [note]),
         "The salt is shown this once and stored nowhere; it is needed to recognise a user in the receipt.\n"
         f"The receipt is in {run / 'receipts' / receipt.request}.json. Next:\n"
         f"  fedforget receipts {run} --check USER --salt {receipt.salt}\n"

@@ -24,6 +24,7 @@ from fedforget.cli.data import (
     file_options,
 )
 from fedforget.cli.requests import parse_user, split_ids
+from fedforget.cli.source import source_name
 from fedforget.data import NAMES, load
 from fedforget.data.interactions import SPLITS
 from fedforget.device.compute import Compute
@@ -33,6 +34,7 @@ from fedforget.evaluation import Ranking
 from fedforget.protocol.attack import Attack
 from fedforget.runtime.files import make_folder
 from fedforget.server.presets import ROUNDS
+from fedforget.server.run_config import RunConfig
 from fedforget.simulation.federation import Federation
 
 Run = Annotated[Path, typer.Argument(help="The run folder.")]
@@ -45,6 +47,9 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder; an existing run is continued.")],
     data: Annotated[
         str | None, typer.Argument(help=f"{', '.join(NAMES)}, or a file; not needed to continue a run.")
+    ] = None,
+    data_option: Annotated[
+        str | None, typer.Option("--data", help="The same as DATA; for an existing run, where its data is now.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Train until this many rounds are done in all.")] = ROUNDS,
     evaluate_every: Annotated[
@@ -95,23 +100,38 @@ def train(
         "--set": assignments or None,
     }
     given |= {"--test": test, "--split": split, "--malicious": malicious}
+    if data is not None and data_option is not None:
+        raise ConfigError(f"Both DATA ({data}) and --data ({data_option}) were given.", "Give one of them.")
+    data = data or data_option
+    exists = (out / "config.toml").exists()
+    options = file_options(user_column, item_column, separator, time_column, rating_column, min_rating)
     if data is None:
         for name, value in given.items():
             if value is not None:
                 raise ConfigError(f"{name} was given without data.", "A run keeps the settings it was started with.")
         fed = open_run(out, compute)
+    elif exists and not any(value is not None for value in given.values()):
+        stored = {} if options else RunConfig.load(out / "config.toml").data.get("options", {})
+        options = options or dict(stored)
+        fed = Federation.open(out, load(data, folder=folder, **options), compute=compute)
     else:
         chosen = opt.run_config(model, preset, seed, config, assignments)
-        options = file_options(user_column, item_column, separator, time_column, rating_column, min_rating)
         test, split = 0.2 if test is None else test, split or SPLITS[0]
         train_part, test_part = load(data, folder=folder, **options).split(test, chosen.seed, split)
-        name = data if data in NAMES else str(Path(data).expanduser().resolve())
         if malicious is not None:
             attack = Attack.by(train_part.user_ids.tolist(), malicious, gamma=gamma, seed=chosen.seed)
             chosen = replace(chosen, attack=attack)
-        source = {"name": name, "options": options, "test": test, "split": split, "split_seed": chosen.seed}
+        source = {
+            "name": source_name(data),
+            "options": options,
+            "test": test,
+            "split": split,
+            "split_seed": chosen.seed,
+        }
         fed = Federation(train_part, chosen, test=test_part, path=out, compute=compute, source=source)
     with closing(fed):
+        if data is not None and exists:
+            fed.set_source({"name": source_name(data), "options": options})
         _fit(fed, rounds, evaluate_every, evaluate, as_json)
 
 

@@ -110,6 +110,19 @@ def _since(data: Interactions) -> NDArray[np.int32]:
     return np.zeros(len(data), np.int32) if data.since is None else data.since
 
 
+def check_times(data: Interactions, now: float) -> None:
+    """Refuse interactions that are later than now, in seconds."""
+    if data.times is not None and len(data) and data.times.max() > now:
+        users, items = data.pairs()
+        last = int(data.times.argmax())
+        user, item = data.user_ids.tolist()[users[last]], data.item_ids.tolist()[items[last]]
+        raise DataError(
+            f"The interaction of user {user!r} with item {item!r} has the time {data.times[last]:.0f}, which is in the "
+            "future. Nothing was added.",
+            "Give times in seconds since 1970, or as dates.",
+        )
+
+
 def without_known(more: Interactions, *known: Interactions) -> Interactions:
     """The interactions that none of the others has."""
     rows, columns = more.pairs()

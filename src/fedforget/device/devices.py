@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedforget.data import Interactions
 from fedforget.device.calibration import calibrate, logged_lengths
+from fedforget.device.cohort import Cohort, Reasons, add_up, last_of_each
 from fedforget.device.compute import Compute
 from fedforget.device.kernels.norms import tensor_lengths
 from fedforget.device.log.codec import Logged
@@ -34,48 +34,12 @@ from fedforget.runtime.ragged import offsets
 from fedforget.runtime.randomness import UserId
 from fedforget.runtime.workers import Places, Workers
 
-#: Reasons why users have no update, by round and user.
-Reasons = dict[tuple[int, UserId], str]
-
-
-@dataclass(frozen=True)
-class _Cohort:
-    """Users, the round that each is asked for, in ascending order, and the private parameters to start from.
-
-    A user who is asked for several rounds appears several times. ``places`` are the positions among all users;
-    ``own_items[own_ptr[c]:own_ptr[c + 1]]`` are the items of client c that count in its round.
-    """
-
-    users: list[UserId]
-    keys: NDArray[np.uint64]
-    rounds: NDArray[np.int64]
-    places: NDArray[np.int64]
-    private: Array
-    own_ptr: NDArray[np.int64]
-    own_items: NDArray[np.int32]
-
-    def only(self, keep: NDArray[np.bool_]) -> _Cohort:
-        sizes = np.diff(self.own_ptr)
-        return _Cohort(
-            list(itertools.compress(self.users, keep)),
-            self.keys[keep],
-            self.rounds[keep],
-            self.places[keep],
-            self.private[keep],
-            offsets(sizes[keep]),
-            self.own_items[np.repeat(keep, sizes)],
-        )
-
-    def named(self, found: Mapping[int, str]) -> Reasons:
-        """Reasons by round and user, from reasons by position in this cohort."""
-        return {(int(self.rounds[place]), self.users[place]): reason for place, reason in found.items()}
-
 
 @dataclass(frozen=True)
 class _LoggedRounds:
     """The logged past rounds of a cohort, why users have none, and whose items have changed since."""
 
-    cohort: _Cohort
+    cohort: Cohort
     entries: Entries
     logged: Logged
     plan: Plan
@@ -87,7 +51,7 @@ class _LoggedRounds:
 class _Training:
     """The local training of a cohort, and whose training did not diverge."""
 
-    cohort: _Cohort
+    cohort: Cohort
     plan: Plan
     trained: Trained
     sound: NDArray[np.bool_]
@@ -248,7 +212,7 @@ class Devices:
         if unknown.any():
             self.log.set_private(round_, keys[unknown], self._private[unknown])
 
-    def _cohort(self, asked: Asked, *, current: bool = False) -> _Cohort:
+    def _cohort(self, asked: Asked, *, current: bool = False) -> Cohort:
         if self._logged >= min(asked):
             self.roll_back(min(asked) - 1)
         self._logged = max(asked)
@@ -257,15 +221,15 @@ class Devices:
         places = np.array([self.interactions.user_index_of[user] for user in users], np.int64)
         of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
         keys, own = self.interactions.user_keys[places], self.interactions.rows(places, None if current else of_each)
-        return _Cohort(users, keys, of_each, places, self._private[places], *own)
+        return Cohort(users, keys, of_each, places, self._private[places], *own)
 
-    def _refitted(self, public: GlobalParameters, cohort: _Cohort) -> _Cohort:
+    def _refitted(self, public: GlobalParameters, cohort: Cohort) -> Cohort:
         """The cohort with user vectors fitted to the item table, if devices train so (``LocalTraining.refit``)."""
         if not self.training.refit:
             return cohort
         items = np.ascontiguousarray(public.items)
         gram = items.T @ items
-        places, last, user_of_row = _last_of_each(cohort.places)
+        places, last, user_of_row = last_of_each(cohort.places)
         latest = cohort.only(last)
         ptr, own = latest.own_ptr, latest.own_items
         users = np.empty((places.size, self.model.dim), np.float32)
@@ -279,7 +243,7 @@ class Devices:
         return replace(cohort, private=private)
 
     def _train(
-        self, cohort: _Cohort, plan: Plan, public: GlobalParameters, epochs: int, private_scale: float = 1.0
+        self, cohort: Cohort, plan: Plan, public: GlobalParameters, epochs: int, private_scale: float = 1.0
     ) -> _Training:
         """Train the clients of a plan; private updates are scaled and added up over each user's rounds."""
         started = time.perf_counter()
@@ -289,7 +253,7 @@ class Devices:
             trained.private[:] = cohort.private + np.float32(private_scale) * (trained.private - cohort.private)
         sound = np.asarray(np.isfinite(trained.private).all(axis=1))
         if not self.training.refit:
-            _add_up(trained, cohort, sound)
+            add_up(trained, cohort, sound)
         return _Training(cohort, plan, trained, sound, epochs, seconds)
 
     def _record(self, training: _Training, lengths: Array | None = None, dense_lengths: Array | None = None) -> None:
@@ -326,7 +290,7 @@ class Devices:
             results[round_] = CohortResult(of_round, failures, None, seconds_each * len(of_round), training.epochs)
         return results
 
-    def _read_log(self, cohort: _Cohort, *, private: bool) -> _LoggedRounds:
+    def _read_log(self, cohort: Cohort, *, private: bool) -> _LoggedRounds:
         """Read past rounds from the previous trajectory's log; users without a valid entry are left out."""
         assert self.previous is not None, "only devices on a new trajectory can replay"
         entries, logged, absent = self.previous.read(cohort.rounds, cohort.keys, private=private)
@@ -354,7 +318,7 @@ class Devices:
         rest = self._read_log(cohort.only(sound), private=private)
         return replace(rest, missing={**missing, **found, **rest.missing})
 
-    def _logged_items(self, cohort: _Cohort) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def _logged_items(self, cohort: Cohort) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
         """The items of a cohort when its entries were logged, and which clients have fewer now."""
         old = self.logged_interactions
         if old is None:
@@ -373,7 +337,7 @@ class Devices:
         losses = np.full(len(past.cohort.users), np.nan, np.float32)
         return Updates(past.cohort.users, ptr, items, rows, logged.dense, plan.positives, losses)
 
-    def _plan(self, public: GlobalParameters, cohort: _Cohort) -> Plan:
+    def _plan(self, public: GlobalParameters, cohort: Cohort) -> Plan:
         return draw_plan(
             self.config.sampler,
             **self._drawing(),
@@ -393,22 +357,3 @@ class Devices:
             "seed": self.config.seed,
             "workers": self.workers,
         }
-
-
-def _last_of_each(
-    places: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-    """The different places, which rows are the last of theirs, and for each row its number among the last ones."""
-    last = np.zeros(places.size, bool)
-    last[places.size - 1 - np.unique(places[::-1], return_index=True)[1]] = True
-    order = np.argsort(places[last])
-    return places[last], last, order[np.searchsorted(places[last], places, sorter=order)]
-
-
-def _add_up(trained: Trained, cohort: _Cohort, sound: NDArray[np.bool_]) -> None:
-    """Add a user's private updates of earlier rounds to those of later ones, in place."""
-    order = np.lexsort((cohort.rounds, cohort.places))
-    order = order[sound[order]]
-    for before, now in itertools.pairwise(order.tolist()):
-        if cohort.places[before] == cohort.places[now]:
-            trained.private[now] += trained.private[before] - cohort.private[before]

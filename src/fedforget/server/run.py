@@ -63,6 +63,12 @@ class Run:
             finally:
                 self._busy = False
 
+    def set_config(self, config: RunConfig) -> None:
+        """Store another configuration; the caller holds the lock."""
+        if self.path is not None:
+            config.save(self.path / "config.toml")
+        self.config = config
+
     def waiting(self) -> ErasureRequest | None:
         """The erasure that was begun and not finished, if any."""
         return None if self.path is None else ErasureRequest.load(self.path / "request.json")
@@ -88,9 +94,8 @@ class Run:
     def commit_erasure(self, new: Trajectory, config: RunConfig, receipt: Receipt) -> None:
         """Put the new trajectory in service, then remove the old one and everything about the forgotten users."""
         new.history.add_receipt(receipt.request, receipt.to_json())
-        if self.path is not None:
-            config.save(self.path / "config.toml")
-        self.config, old, self.current = config, self.current, new
+        self.set_config(config)
+        old, self.current = self.current, new
         old.close()
         self._finish_erasure()
 

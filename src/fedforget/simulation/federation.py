@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +11,11 @@ from typing import Any, Self, cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from fedforget.data import Interactions
-from fedforget.data.growth import Added, grow, with_ids, without_known
+from fedforget.data.growth import Added, check_times, grow, with_ids, without_known
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
-from fedforget.device.recommendation import Best, allowed_items, best_items
 from fedforget.errors import ConfigError, RunError, RunWarning
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
@@ -35,6 +34,7 @@ from fedforget.server.run_config import RunConfig, new_id
 from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.receipt import Receipt
+from fedforget.simulation import recommendations
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
 from fedforget.simulation.partial import items_by_user, partial_erasure
@@ -179,6 +179,7 @@ class Federation(Coordinator):
 
         Users who were forgotten are refused unless ``readmit``; a readmitted user starts anew.
         """
+        check_times(interactions, time.time())
         with self._run.locked():
             self._refuse_while_waiting()
             self._prepare_to_write()
@@ -211,6 +212,11 @@ class Federation(Coordinator):
             self.test = with_ids(self.test, train.user_ids, train.item_ids)
         self.devices.extend(train)
         self._cached_roster = self.members, roster.extended(added.users, added.since)
+
+    def set_source(self, source: Mapping[str, Any]) -> None:
+        """Store where the data comes from, such as the name of its file; the run itself has a copy."""
+        with self._run.locked():
+            self._run.set_config(replace(self.config, data={**self.config.data, **source}))
 
     def clients(self) -> Clients:
         return self._reached(self.devices)
@@ -291,12 +297,7 @@ class Federation(Coordinator):
 
         ``candidates`` are the items to choose from (default: all), ``exclude`` items to leave out.
         """
-        place = np.array([self.train.user_index(user)])
-        best = self._best(place, k, candidates, exclude)
-        found = best.items[0] >= 0
-        return list(
-            zip(self.train.item_ids[best.items[0][found]].tolist(), best.scores[0][found].tolist(), strict=True)
-        )
+        return recommendations.for_user(self, user, k, candidates, exclude)
 
     def recommend_all(
         self,
@@ -307,51 +308,18 @@ class Federation(Coordinator):
         exclude: Sequence[UserId] = (),
     ) -> pl.DataFrame:
         """The k best items for several users, by default all: a data frame of user, rank, item and score."""
-        chosen = self.members if users is None else list(users)
-        places = np.array([self.train.user_index(user) for user in chosen], np.int64)
-        best = self._best(places, k, candidates, exclude)
-        row, rank = np.nonzero(best.items >= 0)
-        return pl.DataFrame(
-            {
-                "user": pl.Series(self.train.user_ids[places[row]].tolist()),
-                "rank": rank + 1,
-                "item": pl.Series(self.train.item_ids[best.items[row, rank]].tolist()),
-                "score": best.scores[row, rank],
-            }
-        )
+        return recommendations.for_users(self, self.members if users is None else users, k, candidates, exclude)
 
     def item_vectors(self) -> pl.DataFrame:
         """The item vectors: a data frame of item and vector."""
-        n_items = self.public.items.shape[0]
-        ids = pl.Series(self.train.item_ids[:n_items].tolist())
-        return pl.DataFrame({"item": ids, "vector": self.public.items})
+        return recommendations.item_vectors(self)
 
     def user_vectors(self) -> pl.DataFrame:
         """The user vectors of a model that scores by a dot product: a data frame of user and vector.
 
         The dot product with an item vector is the score of an item that the user does not have.
         """
-        vectors = self.devices.user_vectors(self.public)
-        if vectors is None:
-            raise ConfigError(f"{self.model.name} has no user vectors to export.", "Use ials, lightgcn or mf.")
-        rows = vectors(np.arange(self.train.n_users))
-        return pl.DataFrame({"user": pl.Series(self.members), "vector": np.ascontiguousarray(rows)})
-
-    def _best(
-        self, places: NDArray[np.int64], k: int, candidates: Sequence[UserId] | None, exclude: Sequence[UserId]
-    ) -> Best:
-        n_items = self.public.items.shape[0]
-        allowed = allowed_items(self.train.item_index, self.train.n_items, candidates, exclude)
-        excluded = [self.train, *([] if self.test is None else [self.test])]
-        return best_items(
-            self.devices.row_scorer(self.public),
-            places,
-            k,
-            n_items,
-            [part.up_to(n_items) for part in excluded],
-            self.devices.workers,
-            None if allowed.all() else allowed[:n_items],
-        )
+        return recommendations.user_vectors(self)
 
     def __repr__(self) -> str:
         return f"Federation({self.model.name}, {self.train.n_users:,} users, {self.rounds} rounds, {self.path})"
