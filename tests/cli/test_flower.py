@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fedforget as ff
 from tests.cli.conftest import Shell, write_table
 
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
@@ -197,3 +198,36 @@ def test_without_flower_the_way_to_it_is_named(shell, monkeypatch, tmp_path):
     shell("flower", "app", tmp_path / "app", fails=1)
     assert "Flower is not installed." in shell.errors
     assert "pip install 'fedforget[flower]'" in shell.errors
+
+
+def test_a_federation_grows_and_its_devices_forget_items(run, shell, tmp_path):
+    new = tmp_path / "new.txt"
+    new.write_text("a new song\nsong 1\n")
+    assert shell.json("flower", "add-items", run, "--items", new)["added"] == 1
+    assert "2 were in it already" in shell("flower", "add-items", run, "--items", new)
+    with server(run) as service:
+        service.serve(2)
+        assert service.public.items.shape[0] == len(service.catalogue())
+        state = ["--state", tmp_path / "state", "--user", "u1"]
+        assert shell.json("device", "add", "a new song", *state) == {"user": "u1", "added": 1, "known": 0}
+        assert shell.json("device", "forget", "a new song", *state) == {"user": "u1", "removed": 1, "requested": 0}
+        plays = ff.load(tmp_path / "plays.csv", user="who", item="what").split(0.2, service.config.seed)[0]
+        own = plays.item_ids_of("u1")
+        assert "Asked to forget 1 interactions of user u1" in shell("device", "forget", own[0], *state)
+        service.serve(4)
+        (receipt,) = service.receipts()
+        assert (list(receipt.partial.values()), receipt.wiped) == ([1], 1)
+    shell("forget", run, "--user", "u1", "--items", own[1], fails=1)
+    assert "fedforget device forget" in shell.errors
+
+
+def test_a_forgotten_user_is_registered_again_only_when_asked_for(run, shell, tmp_path):
+    with server(run) as service:
+        service.serve(1)
+        shell.json("forget", run, "--users", "u1")
+        service.serve(2)
+    register = ["flower", "register", run, "--key", tmp_path / "node-key.pub", "--node-id", NODE, "--users", "u1"]
+    shell(*register, fails=1)
+    assert "were forgotten before" in shell.errors
+    assert "hosts u1" in shell(*register, "--readmit")
+    assert shell.json("flower", "status", run)["members"] == 4

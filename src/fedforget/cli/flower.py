@@ -140,9 +140,10 @@ def status(run: Run, as_json: AsJson = False) -> None:
         "members": len(service.members),
         "nodes": len(service.registry.by_node()),
         "waiting": list(dict.fromkeys(request.id for request in waiting)),
+        "requests of devices": len(service.registry.items_requests()),
         "refused": service.queue.refused(),
         "forgotten": sum(len(receipt.users) for receipt in service.receipts()),
-        "unconfirmed wipes": len(service.registry.wipe_orders()),
+        "unconfirmed wipes": len(service.registry.wipe_orders()) + len(service.registry.unsettled()),
     }
     service.close()
     table = Table(title=f"{run}", show_header=False)
