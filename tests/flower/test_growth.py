@@ -358,10 +358,10 @@ KILLS = [
     ("fedforget.server.node_registry", "NodeRegistry", "ask", "after"),
     ("fedforget.server.run", "Run", "begin_erasure", "after"),
     ("fedforget.server.run_config", "RunConfig", "save", "after"),
-    ("fedforget.server.node_registry", "NodeRegistry", "add_unsettled", "before"),
-    ("fedforget.server.node_registry", "NodeRegistry", "add_unsettled", "after"),
-    ("fedforget.flower.fleet", "FlowerFleet", "settle", "before"),
-    ("fedforget.server.node_registry", "NodeRegistry", "settled", "before"),
+    ("fedforget.server.node_registry", "NodeRegistry", "add_removals", "before"),
+    ("fedforget.server.node_registry", "NodeRegistry", "add_removals", "after"),
+    ("fedforget.flower.fleet", "FlowerFleet", "remove-items", "before"),
+    ("fedforget.server.node_registry", "NodeRegistry", "confirm_removals", "before"),
 ]
 
 

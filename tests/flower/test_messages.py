@@ -39,7 +39,7 @@ from fedforget.models import MF, NCF
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
 from fedforget.protocol.order import ORIGIN, Order
-from fedforget.protocol.tasks import Recall, Replay, Settle, Train
+from fedforget.protocol.tasks import Recall, RemoveItems, Replay, Train
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 
@@ -154,7 +154,7 @@ replays = st.builds(
     st.booleans(),
     st.floats(0.01, 100),
 )
-tasks = st.one_of(replays, st.builds(Train, st.integers(1, 100)), st.just(Recall()), st.just(Settle()))
+tasks = st.one_of(replays, st.builds(Train, st.integers(1, 100)), st.just(Recall()), st.just(RemoveItems()))
 
 
 @given(tasks)
@@ -429,7 +429,7 @@ def test_a_task_with_a_value_of_the_wrong_type_is_refused_by_its_name(task, name
         unpack_task(tampered(pack_order(order(), task), "task", **{name: value}))
 
 
-@pytest.mark.parametrize("task", [Train(3), Replay(3), Recall(), Settle()], ids=str)
+@pytest.mark.parametrize("task", [Train(3), Replay(3), Recall(), RemoveItems()], ids=str)
 def test_a_task_with_a_setting_that_it_does_not_have_is_refused(task):
     with pytest.raises(MessageError, match="unknown settings"):
         unpack_task(tampered(pack_order(order(), task), "task", other=1))

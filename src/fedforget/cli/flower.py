@@ -143,7 +143,7 @@ def status(run: Run, as_json: AsJson = False) -> None:
         "requests of devices": len(service.registry.items_requests()),
         "refused": service.queue.refused(),
         "forgotten": sum(len(receipt.users) for receipt in service.receipts()),
-        "unconfirmed wipes": len(service.registry.wipe_orders()) + len(service.registry.unsettled()),
+        "unconfirmed wipes": len(service.registry.wipe_orders()) + len(service.registry.open_removals()),
     }
     service.close()
     table = Table(title=f"{run}", show_header=False)

@@ -29,7 +29,7 @@ from fedforget.protocol import reasons
 from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.protocol.tasks import Asked, Recall, Replay, Settle, Task
+from fedforget.protocol.tasks import Asked, Recall, RemoveItems, Replay, Task
 from fedforget.protocol.terms import CatalogueSizes, Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.files import make_folder, only_writer
@@ -66,7 +66,7 @@ class Host:
             loaded = {member.user for member in members}
             asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
             results = {round_: CohortResult(Updates.none()) for round_ in asked}
-            if members and not isinstance(task, Settle):
+            if members and not isinstance(task, RemoveItems):
                 terms, devices = members[0].terms, self._devices(members, order)
                 try:
                     _check(task, devices, terms, asked)

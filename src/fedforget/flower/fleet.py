@@ -22,7 +22,7 @@ from fedforget.protocol.factors import Factors
 from fedforget.protocol.metrics import FULL, SAMPLED, K
 from fedforget.protocol.notice import Notice
 from fedforget.protocol.order import Order
-from fedforget.protocol.tasks import Asked, Settle, Task
+from fedforget.protocol.tasks import Asked, RemoveItems, Task
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
@@ -68,10 +68,10 @@ class FlowerFleet:
         full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
         return FleetEvaluation(K, count, sampled, full, failures)
 
-    def settle(self, history: History, users: Sequence[UserId]) -> None:
+    def remove_items(self, history: History, users: Sequence[UserId]) -> None:
         round_ = history.last_round + 1
         orders = self.orders(history, history, {round_: users})
-        contents = {node: messages.pack_order(order, Settle()) for node, order in orders.items()}
+        contents = {node: messages.pack_order(order, RemoveItems()) for node, order in orders.items()}
         replies = self.transport.send(messages.RUN, contents, str(round_))
         for node, content in replies.contents.items():
             with suppress(MessageError):  # not confirmed, so it is asked again
@@ -84,7 +84,7 @@ class FlowerFleet:
         if notice.requests:
             self.registry.ask(notice.requests)
         if notice.erased:
-            self.registry.settled(notice.erased)
+            self.registry.confirm_removals(notice.erased)
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
         by_node: dict[int, list[WipeOrder]] = defaultdict(list)

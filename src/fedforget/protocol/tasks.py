@@ -69,11 +69,11 @@ class Recall(Task):
 
 
 @dataclass(frozen=True)
-class Settle(Task):
+class RemoveItems(Task):
     """Go to the trajectory in service and remove what was erased, without any training."""
 
-    name: ClassVar[str] = "settle"
+    name: ClassVar[str] = "remove-items"
     needs_parameters: ClassVar[bool] = False
 
 
-TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall, Settle)
+TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall, RemoveItems)

@@ -6,7 +6,7 @@
     user(user PRIMARY KEY, key TEXT)                               the key of the node that a user is on
     wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
         wipe orders: the salt of the pseudonym is stored only here, and removed when the order is confirmed
-    settle(number INTEGER PRIMARY KEY, user, request TEXT, confirmed INTEGER)
+    removal(number INTEGER PRIMARY KEY, user, request TEXT, confirmed INTEGER)
         users who stay and whose forgotten items their devices must remove; without the user once it is confirmed
     items_request(user PRIMARY KEY, number INTEGER, since INTEGER, count INTEGER)
         requests to forget items that devices sent
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS wipe (
     pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL,
     confirmed INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS settle (
+CREATE TABLE IF NOT EXISTS removal (
     number INTEGER PRIMARY KEY, user, request TEXT NOT NULL, confirmed INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS items_request (
@@ -169,21 +169,21 @@ class NodeRegistry:
             done = [(request.user, request.number) for request in requests]
             self._db.executemany("DELETE FROM items_request WHERE user = ? AND number <= ?", done)
 
-    def add_unsettled(self, users: Iterable[UserId], request: str) -> None:
+    def add_removals(self, users: Iterable[UserId], request: str) -> None:
         """Store that the devices of users who stay must remove the items that a request forgot."""
-        if self._db.execute("SELECT 1 FROM settle WHERE request = ?", (request,)).fetchone() is None:
+        if self._db.execute("SELECT 1 FROM removal WHERE request = ?", (request,)).fetchone() is None:
             with self._db:
                 rows = [(user, request) for user in users]
-                self._db.executemany("INSERT INTO settle (user, request, confirmed) VALUES (?, ?, 0)", rows)
+                self._db.executemany("INSERT INTO removal (user, request, confirmed) VALUES (?, ?, 0)", rows)
 
-    def unsettled(self) -> list[UserId]:
+    def open_removals(self) -> list[UserId]:
         """The users whose devices have not confirmed that forgotten items are removed."""
-        return [row[0] for row in self._db.execute("SELECT DISTINCT user FROM settle WHERE user IS NOT NULL")]
+        return [row[0] for row in self._db.execute("SELECT DISTINCT user FROM removal WHERE user IS NOT NULL")]
 
-    def settled(self, users: Iterable[UserId]) -> None:
+    def confirm_removals(self, users: Iterable[UserId]) -> None:
         """Store that the devices of these users have removed forgotten items."""
         with self._db:
-            done = "UPDATE settle SET user = NULL, confirmed = 1 WHERE user = ?"
+            done = "UPDATE removal SET user = NULL, confirmed = 1 WHERE user = ?"
             self._db.executemany(done, [(user,) for user in users])
 
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
@@ -192,7 +192,7 @@ class NodeRegistry:
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM readmitted WHERE user = ?", (user,))
-                self._db.execute("UPDATE settle SET user = NULL WHERE user = ?", (user,))
+                self._db.execute("UPDATE removal SET user = NULL WHERE user = ?", (user,))
                 found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
                 if found is not None:
                     salt = secrets.token_hex(16)
@@ -216,7 +216,7 @@ class NodeRegistry:
 
     def wiped(self) -> dict[str, int]:
         """The number of confirmed wipe orders and removals of items of each request."""
-        both = "SELECT request, confirmed FROM wipe UNION ALL SELECT request, confirmed FROM settle"
+        both = "SELECT request, confirmed FROM wipe UNION ALL SELECT request, confirmed FROM removal"
         return dict(self._db.execute(f"SELECT request, SUM(confirmed) FROM ({both}) GROUP BY request").fetchall())
 
 

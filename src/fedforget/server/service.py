@@ -254,14 +254,14 @@ class Service(Coordinator):
 
         Devices of users whose items were forgotten are asked to remove them.
         """
-        orders, unsettled = self.registry.wipe_orders(), self.registry.unsettled()
-        waiting = {*(order.pseudonym for order in orders), *map(str, unsettled)}
+        orders, open_removals = self.registry.wipe_orders(), self.registry.open_removals()
+        waiting = {*(order.pseudonym for order in orders), *map(str, open_removals)}
         if waiting and self._wipe_backoff.allows(waiting):
             with self._wipe_backoff.spent():
                 if orders:
                     self.registry.confirm(self.fleet.wipe(orders))
-                if unsettled:
-                    self.fleet.settle(self.history, unsettled)
+                if open_removals:
+                    self.fleet.remove_items(self.history, open_removals)
         wiped = self.registry.wiped()
         for receipt in self.receipts():
             if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
@@ -286,7 +286,7 @@ def _on_commit(request: ErasureRequest, registry: NodeRegistry, queue: ErasureQu
     registry.remove_users(request.users, request.id)
     done = _items_requests(request)
     registry.drop_requests(done)
-    registry.add_unsettled([each.user for each in done], request.id)
+    registry.add_removals([each.user for each in done], request.id)
     queue.remove(request.id)
 
 
