@@ -129,9 +129,9 @@ def test_a_settled_round_is_exact_and_nothing_before_it_is(store):
     log = log_of(store=store)
     for round_ in range(1, 4):
         write(log, round_, [ANN])
-    confirm_removals = np.stack([private_of(user, 99) for user in (ANN, BOB, CID)])
-    log.set_private(3, KEYS, confirm_removals)
-    np.testing.assert_array_equal(log.private(3, KEYS, INITIAL), confirm_removals)
+    exact = np.stack([private_of(user, 99) for user in (ANN, BOB, CID)])
+    log.set_private(3, KEYS, exact)
+    np.testing.assert_array_equal(log.private(3, KEYS, INITIAL), exact)
     before = log.private(2, KEYS, INITIAL)
     check_near(before[0], private_of(ANN, 2))
     np.testing.assert_array_equal(before[1:], INITIAL[1:])

@@ -415,13 +415,13 @@ def test_what_is_dropped_or_rolled_back_is_not_on_disk(kind, tmp_path):
     dropped = [key for round_, key in written if round_ == 2][:5]
     store.drop(2, keys_of(*dropped))
     store.roll_back(4)
-    confirm_removals = [key for round_, key in written if round_ == 4][:5]
-    store.set_private_state(PrivateState(keys_of(*confirm_removals), np.full(5, 4), np.zeros((5, 64), np.float32)))
+    exact = [key for round_, key in written if round_ == 4][:5]
+    store.set_private_state(PrivateState(keys_of(*exact), np.full(5, 4), np.zeros((5, 64), np.float32)))
     held = on_disk(tmp_path)
     for (round_, key), (body, row) in written.items():
         gone = round_ > 4 or (round_ == 2 and key in dropped)
         assert [piece in held for piece in pieces(body, row)[:3]] == [not gone] * 3
-        if round_ > 4 or key in confirm_removals:
+        if round_ > 4 or key in exact:
             assert not any(piece in held for piece in pieces(body, row)[3:])
     store.close()
 

@@ -360,7 +360,7 @@ KILLS = [
     ("fedforget.server.run_config", "RunConfig", "save", "after"),
     ("fedforget.server.node_registry", "NodeRegistry", "add_removals", "before"),
     ("fedforget.server.node_registry", "NodeRegistry", "add_removals", "after"),
-    ("fedforget.flower.fleet", "FlowerFleet", "remove-items", "before"),
+    ("fedforget.flower.fleet", "FlowerFleet", "remove_items", "before"),
     ("fedforget.server.node_registry", "NodeRegistry", "confirm_removals", "before"),
 ]
 
