@@ -73,8 +73,8 @@ def test_a_federation_is_begun_joined_trained_and_looked_at(run, shell):
 def test_a_request_waits_for_the_server_and_its_receipt_is_shown(run, shell):
     with server(run) as service:
         service.serve(2)
-    assert "2 to train or replay" in shell("forget", run, "--users", "u1", "--dry-run")
-    asked = shell.json("forget", run, "--users", "u1")
+    assert "2 to train or replay" in shell("forget", run, "--yes", "--users", "u1", "--dry-run")
+    asked = shell.json("forget", run, "--yes", "--users", "u1")
     assert asked["receipt"] is None
     assert shell.json("flower", "status", run)["waiting"] == [asked["request"]]
     assert "Nobody was forgotten" in shell("receipts", run)
@@ -100,7 +100,7 @@ def test_one_can_wait_for_a_request_to_be_carried_out(run, shell):
 
     thread = threading.Thread(target=serve_when_asked)
     thread.start()
-    asked = shell.json("forget", run, "--users", "u0,u3", "--wait", 120)
+    asked = shell.json("forget", run, "--yes", "--users", "u0,u3", "--wait", 120)
     thread.join()
     assert asked["receipt"]["request"] == asked["request"]
     assert asked["receipt"]["wiped"] == 2
@@ -109,13 +109,13 @@ def test_one_can_wait_for_a_request_to_be_carried_out(run, shell):
 def test_without_a_server_waiting_ends_and_the_request_still_waits(run, shell):
     with server(run) as service:
         service.serve(1)
-    shell("forget", run, "--users", "u0", "--wait", 0.2, fails=1)
+    shell("forget", run, "--yes", "--users", "u0", "--wait", 0.2, fails=1)
     assert "was not carried out within" in shell.errors
     assert "It still waits" in shell.errors
     assert len(ErasureQueue(run).waiting()) == 1
-    assert "is dropped" in shell("forget", run, "--abandon")
+    assert "is dropped" in shell("forget", run, "--yes", "--abandon")
     assert ErasureQueue(run).waiting() == []
-    shell("forget", run, "--abandon", fails=1)
+    shell("forget", run, "--yes", "--abandon", fails=1)
     assert "No request was interrupted" in shell.errors
 
 
@@ -133,7 +133,7 @@ def test_without_a_server_waiting_ends_and_the_request_still_waits(run, shell):
 def test_a_request_that_makes_no_sense_is_refused_at_once(arguments, problem, run, shell):
     with server(run) as service:
         service.serve(1)
-    shell("forget", run, *arguments, fails=1)
+    shell("forget", run, "--yes", *arguments, fails=1)
     assert problem in shell.errors
     assert ErasureQueue(run).waiting() == []
 
@@ -159,8 +159,8 @@ def test_a_device_wipes_by_hand(run, shell, tmp_path):
     federation = shell.json("flower", "status", run)["federation"]
     wipe = ["flower", "wipe", "--state", tmp_path / "state", "--federation", federation, "--users"]
     files = len(list((tmp_path / "state").rglob("*.sqlite")))
-    assert shell(*wipe, "u1") == "Removed user u1.\n"
-    assert shell(*wipe, "u1") == "Found nothing about user u1.\n"
+    assert shell(*wipe, "u1", "--yes") == "Removed user u1.\n"
+    assert shell(*wipe, "u1", "--yes") == "Found nothing about user u1.\n"
     assert len(list((tmp_path / "state").rglob("*.sqlite"))) == files - 1
 
 
@@ -210,21 +210,25 @@ def test_a_federation_grows_and_its_devices_forget_items(run, shell, tmp_path):
         assert service.public.items.shape[0] == len(service.catalogue())
         state = ["--state", tmp_path / "state", "--user", "u1"]
         assert shell.json("device", "add", "a new song", *state) == {"user": "u1", "added": 1, "known": 0}
-        assert shell.json("device", "forget", "a new song", *state) == {"user": "u1", "removed": 1, "requested": 0}
+        assert shell.json("device", "forget", "a new song", *state, "--yes") == {
+            "user": "u1",
+            "removed": 1,
+            "requested": 0,
+        }
         plays = ff.load(tmp_path / "plays.csv", user="who", item="what").split(0.2, service.config.seed)[0]
         own = plays.item_ids_of("u1")
-        assert "Asked to forget 1 interactions of user u1" in shell("device", "forget", own[0], *state)
+        assert "Asked to forget 1 interactions of user u1" in shell("device", "forget", own[0], *state, "--yes")
         service.serve(4)
         (receipt,) = service.receipts()
         assert (list(receipt.partial.values()), receipt.wiped) == ([1], 1)
-    shell("forget", run, "--user", "u1", "--items", own[1], fails=1)
+    shell("forget", run, "--yes", "--user", "u1", "--items", own[1], fails=1)
     assert "fedforget device forget" in shell.errors
 
 
 def test_a_forgotten_user_is_registered_again_only_when_asked_for(run, shell, tmp_path):
     with server(run) as service:
         service.serve(1)
-        shell.json("forget", run, "--users", "u1")
+        shell.json("forget", run, "--yes", "--users", "u1")
         service.serve(2)
     register = ["flower", "register", run, "--key", tmp_path / "node-key.pub", "--node-id", NODE, "--users", "u1"]
     shell(*register, fails=1)

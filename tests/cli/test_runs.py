@@ -205,7 +205,7 @@ class TestGrowing:
     def test_a_forgotten_user_is_readmitted_by_name_only(self, shell: Shell, table: Path, tmp_path: Path) -> None:
         run = tmp_path / "run"
         shell.json(*train_arguments(table, run), "--rounds", 2)
-        shell.json("forget", run, "--users", "u1")
+        shell.json("forget", run, "--yes", "--users", "u1")
         more = tmp_path / "more.csv"
         more.write_text("user,item\nu1,a new song\n")
         shell("data", "add", run, more, fails=1)
@@ -232,17 +232,20 @@ class TestGrowing:
     ) -> None:
         run = tmp_path / "run"
         shell.json(*train_arguments(table, run), "--rounds", 2)
-        assert f"{table} still holds 1 of the forgotten users" in shell.json("forget", run, "--users", "u1")["source"]
-        assert "does not read them again" in shell("forget", run, "--users", "u2")
+        assert (
+            f"{table} still holds 1 of the forgotten users"
+            in shell.json("forget", run, "--yes", "--users", "u1")["source"]
+        )
+        assert "does not read them again" in shell("forget", run, "--yes", "--users", "u2")
         moved = table.rename(tmp_path / "moved.csv")
-        assert shell.json("forget", run, "--users", "u3")["source"] is None
+        assert shell.json("forget", run, "--yes", "--users", "u3")["source"] is None
         shell.json("train", "--out", run, "--data", moved, "--rounds", 2)
         assert str(moved) in (run / "config.toml").read_text()
         fed = ff.Federation.open(run)
         assert {"u1", "u2", "u3"}.isdisjoint(fed.members)
         items = ",".join(fed.train.item_ids_of("u4")[:2])
         fed.close()
-        told = shell.json("forget", run, "--user", "u4", "--items", items)["source"]
+        told = shell.json("forget", run, "--yes", "--user", "u4", "--items", items)["source"]
         assert "still holds 2 of the forgotten interactions" in told
         moved.unlink()
         assert shell.json("train", "--out", run, "--rounds", 3)["rounds"] == 3

@@ -52,7 +52,7 @@ def begin_again(host: Host) -> CohortResult:
 
 
 def go_on(host: Host) -> CohortResult:
-    """The first round of training on a new trajectory, once the one before it has its factors and the old one is dropped."""
+    """The first round of training on a new trajectory: the round before it gets its factors, the old one is dropped."""
     known = {("a", 3): factors_of(3, ff.MF(dim=4))}
     return train(host, order(12, 4, 3, users=COUPLE, lineage=FORK, factors=known), sent(4))
 

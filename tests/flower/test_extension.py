@@ -152,6 +152,6 @@ def test_they_are_named_on_the_command_line(tmp_path: Path, monkeypatch: pytest.
     trained = run("train", str(data), "--out", run_folder, "--rounds", "3", "--model", "metric", *chosen)
     assert trained["model"]["name"] == "metric"
     assert trained["model"]["margin"] == 0.5
-    done = run("forget", run_folder, "--users", "3", "--method", "sparse-retrain", "--set", "every=3")
+    done = run("forget", run_folder, "--yes", "--users", "3", "--method", "sparse-retrain", "--set", "every=3")
     assert done["receipt"]["method"] == {"name": "sparse-retrain", "every": 3}
     assert run("train", "--out", run_folder, "--rounds", "4")["rounds"] == 4

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
-from fedforget.cli.requests import parse_user, split_ids
+from fedforget.cli.ids import KnownIds
 from fedforget.cli.runs import K
 from fedforget.device.device import Device
 
@@ -25,18 +26,18 @@ def recommend(
     state: State,
     user: User,
     k: K = 10,
-    candidates: Annotated[str | None, typer.Option(help="Items to choose from, comma-separated; default all.")] = None,
-    exclude: Annotated[str | None, typer.Option(help="Items to leave out, comma-separated.")] = None,
+    candidates: opt.Candidates = None,
+    exclude: opt.Exclude = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
     """Recommend items that a user does not have, with the newest model that this device received."""
     show.tell_if_compiling()
     device = Device(state, federation)
-    wanted = parse_user(user, device.users())
-    catalogue = device.catalogue()
-    chosen = None if candidates is None else [parse_user(item, catalogue) for item in split_ids(candidates)]
-    left_out = [parse_user(item, catalogue) for item in split_ids(exclude or "")]
+    wanted = KnownIds(device.users()).parse(user)
+    catalogue = KnownIds(device.catalogue(), "item")
+    chosen = None if candidates is None else catalogue.parse_all(candidates)
+    left_out = catalogue.parse_all(exclude or [])
     best = device.recommend(wanted, k, candidates=chosen, exclude=left_out)
     rows = [(str(rank), str(item), f"{score:.3f}") for rank, (item, score) in enumerate(best, 1)]
     listed = [{"item": item, "score": score} for item, score in best]
@@ -54,9 +55,9 @@ def add(
 ) -> None:
     """Add interactions of a user. They count from the next round on and never leave the device."""
     device = Device(state, federation)
-    wanted = parse_user(user, device.users())
-    catalogue = device.catalogue()
-    new = device.add(wanted, [parse_user(item, catalogue) for item in items])
+    wanted = KnownIds(device.users()).parse(user)
+    catalogue = KnownIds(device.catalogue(), "item")
+    new = device.add(wanted, [catalogue.parse(item) for item in items])
     known = len(set(items)) - new
     text = f"Added {new} interactions of user {user}; {known} were there already."
     show.result({"user": wanted, "added": new, "known": known}, as_json, text)
@@ -68,6 +69,7 @@ def forget(
     user: User,
     items: Annotated[list[str], typer.Argument(help="The items, each by its id.")],
     federation: Federation = None,
+    yes: opt.Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget some interactions of a user, who stays in the federation.
@@ -75,9 +77,11 @@ def forget(
     The device asks the server, with its next message, to rebuild the model without them. It does not say which.
     """
     device = Device(state, federation)
-    wanted = parse_user(user, device.users())
-    catalogue = device.catalogue()
-    done = device.forget(wanted, [parse_user(item, catalogue) for item in items])
+    wanted = KnownIds(device.users()).parse(user)
+    catalogue = KnownIds(device.catalogue(), "item")
+    unwanted = [catalogue.parse(item) for item in items]
+    show.confirm(f"This forgets {show.named(unwanted, 'item')} of user {wanted!r} for good.", yes)
+    done = device.forget(wanted, unwanted)
     lines = []
     if done.removed:
         lines.append(f"Removed {done.removed} interactions of user {user}. No model was trained on them.")

@@ -16,7 +16,8 @@ from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.flower_device import Users, enrol, wipe
 from fedforget.cli.flower_up import up
-from fedforget.cli.requests import open_service, parse_users, read_ids
+from fedforget.cli.ids import KnownIds, read_ids
+from fedforget.cli.requests import open_service
 from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.errors import ConfigError
@@ -74,7 +75,7 @@ def register(
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key} cannot be read: {error}.", "Give the .pub file of the node's key.") from error
     with closing(open_service(run)) as service:
-        wanted = parse_users(users, service.members)
+        wanted = KnownIds(service.members).parse_all(users)
         service.register(text, node_id, wanted, readmit=readmit)
     show.lines(f"Node {node_id} hosts {', '.join(map(str, wanted))} from the next round on.")
 
@@ -98,7 +99,7 @@ def add_items(
 def release(run: Run, users: Users) -> None:
     """On the server: release users from their node, so that they can be registered with another one."""
     service = open_service(run)
-    wanted = parse_users(users, service.members)
+    wanted = KnownIds(service.members).parse_all(users)
     service.registry.release(wanted)
     service.close()
     show.lines(f"No node hosts {', '.join(map(str, wanted))} now; they are still members.")

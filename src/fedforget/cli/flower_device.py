@@ -10,14 +10,16 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import parse_users, split_ids
+from fedforget.cli.ids import KnownIds
 from fedforget.data import load
 from fedforget.device.device import Device
 from fedforget.device.host import Host
 from fedforget.protocol.invitation import Invitation
 
 State = Annotated[Path, typer.Option(help="The folder of this device's users' files.")]
-Users = Annotated[str, typer.Option(help="User ids, separated by commas.")]
+Users = Annotated[
+    list[str], typer.Option(help="User ids, separated by commas; repeatable; a JSON list for ids with commas.")
+]
 
 
 def enrol(
@@ -35,7 +37,7 @@ def enrol(
     loaded = Invitation.load(invitation)
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     train_part, test_part = interactions.split(test, loaded.terms.seed)
-    for user in parse_users(users, interactions.user_ids.tolist()):
+    for user in KnownIds(interactions.user_ids.tolist()).parse_all(users):
         train_items, test_items = train_part.item_ids_of(user), test_part.item_ids_of(user)
         Device(state).join(loaded, user, train_items, test_items)
         show.lines(
@@ -44,8 +46,15 @@ def enrol(
         )
 
 
-def wipe(state: State, federation: Annotated[str, typer.Option(help="The federation's id.")], users: Users) -> None:
+def wipe(
+    state: State,
+    federation: Annotated[str, typer.Option(help="The federation's id.")],
+    users: Users,
+    yes: opt.Yes = False,
+) -> None:
     """On a device: remove everything about some users, without an order from the server."""
-    for user in split_ids(users):
-        removed = Host(state).remove(federation, user)
+    wanted = KnownIds(Device(state, federation).users()).parse_all(users)
+    show.confirm(f"This removes {show.named(wanted, 'user')} from this device for good.", yes)
+    for user in wanted:
+        removed = Host(state).remove(federation, str(user))
         show.lines(f"{'Removed' if removed else 'Found nothing about'} user {user}.")

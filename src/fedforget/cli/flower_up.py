@@ -11,7 +11,7 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
-from fedforget.cli.requests import parse_users
+from fedforget.cli.ids import KnownIds
 from fedforget.data import load
 from fedforget.server.presets import read_tables
 from fedforget.server.unlearning import default_method
@@ -26,7 +26,8 @@ def up(
     ),
     rounds: Annotated[int, typer.Option(help="Train until this many rounds are done in all.")] = 3,
     forget: Annotated[
-        str | None, typer.Option(help="Then forget these users (ids separated by commas), and train one more round.")
+        list[str] | None,
+        typer.Option(help="Then forget these users (ids separated by commas), and train one more round."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which a round closes without late devices.")] = 120.0,
     model: opt.ModelName = None,
@@ -51,7 +52,7 @@ def up(
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     interactions = interactions.only(interactions.user_ids[:num_users].tolist())
     train_part, test_part = interactions.split(0.2, chosen.seed)
-    forgotten = parse_users(forget or "", train_part.user_ids.tolist())
+    forgotten = KnownIds(train_part.user_ids.tolist()).parse_all(forget or [])
     show.notes.print(f"Starting a network of {num_devices} nodes for {train_part.n_users} users in {out} …")
     with Trial(out, replace(chosen, engine="flower"), train_part, test_part, num_devices) as trial:
         show.notes.print(f"The SuperLink is at {trial.network.address}; to forget someone, in another terminal:")

@@ -12,7 +12,8 @@ import typer
 from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
-from fedforget.cli.requests import on_network, open_service, parse_user, queue, read_ids, split_ids
+from fedforget.cli.ids import KnownIds
+from fedforget.cli.requests import on_network, open_service, queue
 from fedforget.cli.runs import Run, Workers, open_run
 from fedforget.cli.source import still_in_source
 from fedforget.device.compute import Compute
@@ -37,11 +38,19 @@ class StoppedError(FedForgetError):
 
 def forget(
     run: Run,
-    users: Annotated[str | None, typer.Option(help="Ids of users to forget, separated by commas.")] = None,
-    users_file: Annotated[Path | None, typer.Option(help="A file with ids of users to forget, one per line.")] = None,
+    users: Annotated[
+        list[str] | None,
+        typer.Option(help="Ids of users to forget, separated by commas; repeatable; a JSON list for ids with commas."),
+    ] = None,
+    users_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the ids: one per line, exactly; or .json with a list; or .csv, column user."),
+    ] = None,
     malicious: Annotated[bool, typer.Option("--malicious", help="Forget the malicious users of the run.")] = False,
     user: Annotated[str | None, typer.Option(help="Forget some --items of this user, who stays.")] = None,
-    items: Annotated[str | None, typer.Option(help="With --user: item ids, separated by commas.")] = None,
+    items: Annotated[
+        list[str] | None, typer.Option(help="With --user: item ids, separated by commas; repeatable; or a JSON list.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help=f"{', '.join(METHODS)}; default: retrain for ials, else fru.")
     ] = None,
@@ -65,6 +74,7 @@ def forget(
     wait: Annotated[
         float, typer.Option(help="On a network: seconds to wait until the server has carried it out.")
     ] = 0.0,
+    yes: opt.Yes = False,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,8 +83,8 @@ def forget(
     The old model stays in service until the new one is complete. Stop it at any time; --resume continues. If devices
     are on a network, the request is queued, and the server carries it out before its next round.
     """
-    who = {"--users": users, "--users-file": users_file, "--malicious": malicious or None, "--user": user}
-    if (user is None) != (items is None):
+    who = {"--users": users or None, "--users-file": users_file, "--malicious": malicious or None, "--user": user}
+    if (user is None) != (not items):
         raise ConfigError(f"--user is {user!r}, --items is {items!r}.", "Give both; --users forgets whole users.")
     how = {"--method": method, "--set": assignments or None}
     _check(who, {**how, "--dry-run": dry_run or None}, resume, abandon)
@@ -93,11 +103,21 @@ def forget(
         if dry_run:
             _estimate(fed, run, forgotten, chosen, partial, as_json)
         elif isinstance(fed, Service):
-            if partial:
-                fed.estimate(forgotten, chosen, partial)  # refused on a network
+            fed.estimate(forgotten, chosen, partial)  # raises the errors that the server would raise later
+            show.confirm(_question(forgotten, partial), yes)
             queue(fed, run, forgotten, chosen, require, wait, as_json)
         else:
+            if not resume:
+                fed.estimate(forgotten, chosen, partial)  # raises errors before the question
+                show.confirm(_question(forgotten, partial), yes)
             _forget(fed, run, forgotten, chosen, partial, require, as_json)
+
+
+def _question(users: Sequence[UserId], partial: ItemsOf) -> str:
+    """What is about to be forgotten."""
+    parts = [show.named(users, "user")] if users else []
+    parts += [f"{show.named(items, 'item')} of user {user!r}" for user, items in partial.items()]
+    return f"This forgets {' and '.join(parts)} for good."
 
 
 def _check(who: Given, rest: Given, resume: bool, abandon: bool) -> None:
@@ -135,22 +155,23 @@ def _named_users(fed: Coordinator, who: Given) -> list[UserId]:
         if fed.config.attack is None:
             raise ConfigError("This run has no malicious users (any more).", "Name the users: --users 17,23.")
         return list(fed.config.attack.users)
-    ids = split_ids(who["--users"] or "")
+    known = KnownIds(fed.members)
+    ids = known.parse_all(who["--users"] or [])
     if who["--user"] is not None and not ids and who["--users-file"] is None:
         return []
     if who["--users-file"] is not None:
-        ids += read_ids(who["--users-file"], "user")
+        ids += known.read(who["--users-file"])
     if not ids:
         raise ConfigError("The request names nobody.", "Give at least one user id.")
-    return [parse_user(given, fed.members) for given in ids]
+    return list(dict.fromkeys(ids))
 
 
-def _partial(fed: Coordinator, user: str | None, items: str | None) -> dict[UserId, list[ItemId]]:
+def _partial(fed: Coordinator, user: str | None, items: Sequence[str] | None) -> dict[UserId, list[ItemId]]:
     """The items to forget of a user who stays."""
-    if user is None or items is None:
+    if user is None or not items:
         return {}
-    catalogue = fed.train.item_ids.tolist() if isinstance(fed, Federation) else []
-    return {parse_user(user, fed.members): [parse_user(item, catalogue) for item in split_ids(items)]}
+    catalogue = KnownIds(fed.train.item_ids.tolist() if isinstance(fed, Federation) else [], "item")
+    return {KnownIds(fed.members).parse(user): catalogue.parse_all(items)}
 
 
 def _estimate(
@@ -171,11 +192,16 @@ def _forget(
     require: float | None,
     as_json: bool,
 ) -> None:
+    def show_salt(request: ErasureRequest) -> None:
+        show.notes.print(f"Request {request.id}, salt {request.salt}", soft_wrap=True)
+
     cost = fed.estimate(forgotten, method, partial)
     last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
     try:
         with show.rounds_bar(last - cost.rounds, last, quiet=as_json) as on_round:
-            receipt = fed.forget(forgotten, method, items=partial, require=require, on_round=on_round)
+            receipt = fed.forget(
+                forgotten, method, items=partial, require=require, on_round=on_round, on_request=show_salt
+            )
     except KeyboardInterrupt as stop:
         if (request := fed.waiting) is None:
             raise
@@ -192,7 +218,7 @@ def _forget(
         as_json,
         f"{receipt}\n  salt       {receipt.salt}",
         *([] if note is None else [note]),
-        "The salt is shown this once and stored nowhere; it is needed to recognise a user in the receipt.\n"
+        "Keep the salt: it is stored nowhere and is needed to recognise a user in the receipt.\n"
         f"The receipt is in {run / 'receipts' / receipt.request}.json. Next:\n"
         f"  fedforget receipts {run} --check USER --salt {receipt.salt}\n"
         f"  fedforget evaluate {run}\n"

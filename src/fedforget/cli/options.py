@@ -36,6 +36,11 @@ Assignments = Annotated[
         rich_help_panel="Configuration",
     ),
 ]
+Candidates = Annotated[
+    list[str] | None, typer.Option(help="Items to choose from, comma-separated; repeatable; default all.")
+]
+Exclude = Annotated[list[str] | None, typer.Option(help="Items to leave out, comma-separated; repeatable.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before what cannot be undone.")]
 #: Seed and preset of benchmarks, which have no configuration file.
 BenchSeed = Annotated[int, typer.Option("--seed", help="Seed of all random draws.")]
 BenchPreset = Annotated[str, typer.Option("--preset", help=f"{' or '.join(PRESETS)} (the FRU paper's recipe).")]

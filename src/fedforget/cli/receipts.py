@@ -10,7 +10,8 @@ from rich import box
 
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
-from fedforget.cli.requests import on_network, open_service, parse_user
+from fedforget.cli.ids import KnownIds
+from fedforget.cli.requests import on_network, open_service
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError
 from fedforget.runtime.randomness import UserId
@@ -33,7 +34,7 @@ def receipts(
         )
     fed = open_service(run) if on_network(run) else open_run(run)
     if check is not None and salt is not None:
-        _check_user(fed, parse_user(check, fed.members), salt, as_json)
+        _check_user(fed, KnownIds(fed.members).parse(check), salt, as_json)
     elif as_json:
         waiting = fed.waiting and fed.waiting.id
         show.print_json({"run": str(run), "receipts": [r.to_dict() for r in fed.receipts()], "waiting": waiting})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedforget.cli import show
-from fedforget.errors import ConfigError, FedForgetError, RunError
+from fedforget.errors import FedForgetError, RunError
 from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest, checked_users
@@ -32,36 +32,6 @@ def open_service(run: Path) -> Service:
     return Service(run, lambda *_: None)  # type: ignore[arg-type]
 
 
-def parse_user(text: str, known: Sequence[UserId]) -> UserId:
-    """A user id from the command line: a number if the known ids are numbers, else text."""
-    if text in known or not (text.isascii() and text.removeprefix("-").isdecimal()):
-        return text
-    if not known:  # the first ids of a federation: 007 is text
-        return int(text) if str(int(text)) == text else text
-    return int(text) if int(text) in known or all(isinstance(user, int) for user in known) else text
-
-
-def parse_users(text: str, known: Sequence[UserId]) -> list[UserId]:
-    """User ids from the command line, separated by commas."""
-    return [parse_user(part, known) for part in split_ids(text)]
-
-
-def split_ids(text: str) -> list[str]:
-    """Ids separated by commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def read_ids(path: Path, kind: str) -> list[str]:
-    """The ids in a file, one per line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error}.", f"Give a text file with one {kind} id per line."
-        ) from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def queue(
     service: Service,
     run: Path,
@@ -73,7 +43,6 @@ def queue(
 ) -> None:
     """Queue a request for the server and, if ``wait`` is not 0, wait until it is carried out."""
     forgotten = checked_users(users, service.members)
-    service.estimate(forgotten, method)  # raises the errors that the server would raise later
     request = ErasureRequest.new(forgotten, method.settings(), Quorum(require or 0.0).share)
     ErasureQueue(run).add(request)
     if not as_json:

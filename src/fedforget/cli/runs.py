@@ -23,7 +23,7 @@ from fedforget.cli.data import (
     UserColumn,
     file_options,
 )
-from fedforget.cli.requests import parse_user, split_ids
+from fedforget.cli.ids import KnownIds
 from fedforget.cli.source import source_name
 from fedforget.data import NAMES, load
 from fedforget.data.interactions import SPLITS
@@ -181,8 +181,8 @@ def recommend(
     everyone: Annotated[bool, typer.Option("--all", help="Recommend for all users.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write user, rank, item and score to a CSV or Parquet file.")] = None,
     k: K = 10,
-    candidates: Annotated[str | None, typer.Option(help="Items to choose from, comma-separated; default all.")] = None,
-    exclude: Annotated[str | None, typer.Option(help="Items to leave out, comma-separated.")] = None,
+    candidates: opt.Candidates = None,
+    exclude: opt.Exclude = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -194,9 +194,10 @@ def recommend(
     check_table_file(out)
     fed = open_run(run, Compute(workers=workers))
     items = fed.train.item_ids.tolist()
-    chosen = None if candidates is None else [parse_user(item, items) for item in split_ids(candidates)]
-    left_out = [parse_user(item, items) for item in split_ids(exclude or "")]
-    wanted = None if user is None else [parse_user(user, fed.members)]
+    catalogue = KnownIds(items, "item")
+    chosen = None if candidates is None else catalogue.parse_all(candidates)
+    left_out = catalogue.parse_all(exclude or [])
+    wanted = None if user is None else [KnownIds(fed.members).parse(user)]
     frame = fed.recommend_all(k, wanted, candidates=chosen, exclude=left_out)
     write_table(frame, out)
     if wanted is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedforget.errors import ConfigError
 from fedforget.evaluation import Evaluation
 from fedforget.runtime.compiled import compiled_before
 from fedforget.server.history import OnRound, RoundRecord
@@ -22,6 +24,8 @@ from fedforget.server.history import OnRound, RoundRecord
 out = Console(markup=False, emoji=False, highlight=False)
 #: Everything that is not a result.
 notes = Console(stderr=True, highlight=False)
+#: The number of ids that are shown before something that cannot be undone.
+SHOWN_IDS = 10
 
 
 def tell_if_compiling() -> None:
@@ -47,6 +51,23 @@ def result(value: Any, as_json: bool, *shown: Table | str) -> None:
         return
     for part in shown:
         out.print(part, soft_wrap=isinstance(part, str))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone, unless ``yes``."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody can answer here.", "Add --yes if that is right.")
+    notes.print(question, markup=False, soft_wrap=True)
+    typer.confirm("Continue?", abort=True, err=True)
+
+
+def named(ids: Sequence[object], kind: str) -> str:
+    """A number of ids, and the first of them."""
+    shown = ", ".join(repr(id_) for id_ in ids[:SHOWN_IDS])
+    more = f" and {len(ids) - SHOWN_IDS:,} more" if len(ids) > SHOWN_IDS else ""
+    return f"{len(ids):,} {kind}{'s' if len(ids) != 1 else ''} ({shown}{more})"
 
 
 def table(

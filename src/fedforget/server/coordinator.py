@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fedforget.errors import ConfigError, QuorumError, RunError
@@ -22,6 +22,9 @@ from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.server.unlearning.receipt import Receipt
+
+#: Called with a request before it is carried out.
+OnRequest = Callable[[ErasureRequest], None]
 
 
 class Coordinator(ABC):
@@ -99,15 +102,17 @@ class Coordinator(ABC):
         *,
         require: float | None = None,
         on_round: OnRound | None = None,
+        on_request: OnRequest | None = None,
     ) -> Receipt:
         """Forget users: rebuild the model as if they had never taken part, and erase everything about them.
 
         The old model stays in service until the new one is complete. If the process is killed, the same call continues
         where it stopped. Devices that do not respond are skipped; if fewer than the fraction ``require`` of the updates
         arrive, the erasure is aborted and nothing changes. The default ``method`` depends on the model (see
-        ``default_method``).
+        ``default_method``). ``on_request`` gets the request before anything happens: its id, and the salt, which is
+        needed to recognise a user in the receipt and is not stored.
         """
-        return self._forget(users, method, require, on_round)
+        return self._forget(users, method, require, on_round, on_request=on_request)
 
     def estimate(self, users: Sequence[UserId], method: Method | None = None, items: ItemsOf | None = None) -> Estimate:
         """Estimate the cost of forgetting users, or some items of users, without doing it."""
@@ -139,12 +144,15 @@ class Coordinator(ABC):
         on_round: OnRound | None,
         asked: ErasureRequest | None = None,
         items: ItemsOf | None = None,
+        on_request: OnRequest | None = None,
     ) -> Receipt:
         with self._run.locked():
             self._prepare_to_write()
             before = self.config.trajectory
             erasure = self._erasure(users, method, items, () if asked is None else asked.partial)
             request = erasure.request(require, asked)
+            if on_request is not None:
+                on_request(request)
             new = self._run.begin_erasure(request, erasure.start)
             try:
                 receipt = erasure.carry_out(

@@ -23,7 +23,7 @@ from fedforget.models.parameters import Array
 from fedforget.protocol.log import Log
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
-from fedforget.server.coordinator import Coordinator
+from fedforget.server.coordinator import Coordinator, OnRequest
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.presets import configure, with_settings
@@ -250,6 +250,7 @@ class Federation(Coordinator):
         items: ItemsOf | Sequence[UserId] | None = None,
         require: float | None = None,
         on_round: OnRound | None = None,
+        on_request: OnRequest | None = None,
     ) -> Receipt:
         """Forget users: rebuild the model as if they had never taken part, and erase everything about them.
 
@@ -257,7 +258,7 @@ class Federation(Coordinator):
         ``forget([3], items={17: [50, 181]})`` together with other users. The rounds from the first one in which such a
         user trained on the items are replayed. See ``Coordinator.forget`` for the rest.
         """
-        return self._forget(users, method, require, on_round, items=items_by_user(user, items))
+        return self._forget(users, method, require, on_round, items=items_by_user(user, items), on_request=on_request)
 
     def scores(self, user: UserId) -> Array:
         """The scores of all items for a user, in the order of ``train.item_ids``."""
