@@ -57,7 +57,7 @@ def terms_of(model: Recommender | None = None, log: ff.Log | None = None, **chan
 def household(folder: Path, terms: Terms | None = None, users: Sequence[str] = USERS) -> Host:
     host = Host(folder)
     for user in users:
-        host.enrol(terms or terms_of(), user, *HOUSEHOLD[user])
+        host.enrol(terms or terms_of(), user, *HOUSEHOLD[user], secret="")  # draws as in a simulation
     return host
 
 

@@ -71,7 +71,7 @@ class Pair:
 
     def join(self, user: UserId, items: Sequence[ItemId], *, readmit: bool = False) -> None:
         node = node_of(user)
-        Device(self.network.states[node]).join(self.invitation(), user, items)
+        Device(self.network.states[node]).join(self.invitation(), user, items, secret="")
         self.network.service.register(key_of(node), node, [user], readmit=readmit)
         self.simulated.fed.add(ff.Interactions.from_pairs([user] * len(items), list(items)), readmit=readmit)
 

@@ -119,7 +119,7 @@ class OnFlower:
                 own = [user for user in USERS if node_of(user) == node]
                 registry.register(key_of(node), node, own)
                 for user in own:
-                    Device(state).join(invitation, user, TRAIN.item_ids_of(user), TEST.item_ids_of(user))
+                    Device(state).join(invitation, user, TRAIN.item_ids_of(user), TEST.item_ids_of(user), secret="")
         return invitation
 
     def _open(self) -> Service:

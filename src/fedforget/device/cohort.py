@@ -22,12 +22,15 @@ Reasons = dict[tuple[int, UserId], str]
 class Cohort:
     """Users, the round that each is asked for, in ascending order, and the private parameters to start from.
 
+    ``keys`` are the users' keys in the log, ``draw_keys`` those of their random draws.
+
     A user who is asked for several rounds appears several times. ``places`` are the positions among all users;
     ``own_items[own_ptr[c]:own_ptr[c + 1]]`` are the items of client c that count in its round.
     """
 
     users: list[UserId]
     keys: NDArray[np.uint64]
+    draw_keys: NDArray[np.uint64]
     rounds: NDArray[np.int64]
     places: NDArray[np.int64]
     private: Array
@@ -39,6 +42,7 @@ class Cohort:
         return Cohort(
             list(itertools.compress(self.users, keep)),
             self.keys[keep],
+            self.draw_keys[keep],
             self.rounds[keep],
             self.places[keep],
             self.private[keep],

@@ -50,11 +50,22 @@ class Device:
             self._federation = found[0]
         return self._federation
 
-    def join(self, invitation: Invitation, user: UserId, train: Sequence[ItemId], test: Sequence[ItemId] = ()) -> None:
-        """Let a user join a federation with its items; ``test`` items are only used to evaluate."""
+    def join(
+        self,
+        invitation: Invitation,
+        user: UserId,
+        train: Sequence[ItemId],
+        test: Sequence[ItemId] = (),
+        *,
+        secret: str | None = None,
+    ) -> None:
+        """Let a user join a federation with its items; ``test`` items are only used to evaluate.
+
+        The user's random draws are keyed by a ``secret`` that never leaves the device; by default a new one.
+        """
         positions = invitation.positions(train), invitation.positions(test)
         self.set_catalogue(invitation)
-        self.host.enrol(invitation.terms, user, *positions, n_items=len(invitation.items))
+        self.host.enrol(invitation.terms, user, *positions, n_items=len(invitation.items), secret=secret)
 
     def set_catalogue(self, invitation: Invitation) -> None:
         """Store the item ids of a federation, unless they are stored already."""

@@ -22,6 +22,7 @@ from fedforget.device.pending import Pending
 from fedforget.device.plan import Plan, choose, draw_plan, redraw_plan
 from fedforget.device.scoring import PlaceScorer, RowScorer, UserVectors, row_scorer, scorer, user_vectors
 from fedforget.device.training import Trained
+from fedforget.device.update_order import in_catalogue_order
 from fedforget.models import GlobalParameters
 from fedforget.models.least_squares import CONFIDENCE, REGULARISATION, fit_users
 from fedforget.models.parameters import Array
@@ -64,7 +65,8 @@ class Devices:
 
     Call ``restore`` first, to load their state after a round. Devices made by ``branch`` are on a new trajectory and
     can read the log of the ``previous`` one. ``pending`` is a replayed round that waits for the server's factors.
-    ``size`` returns the number of items in a round; by default it is that of the interactions.
+    ``size`` returns the number of items in a round; by default it is that of the interactions. ``draw_keys`` are the
+    keys of the users' random draws; by default those of their ids, which the server knows too.
     """
 
     _private: Array
@@ -79,8 +81,10 @@ class Devices:
         compute: Compute | None = None,
         previous: DeviceLog | None = None,
         size: Callable[[int], int] | None = None,
+        draw_keys: NDArray[np.uint64] | None = None,
     ) -> None:
         self.interactions = interactions
+        self._draw_keys = draw_keys
         self.size = size or (lambda round_: interactions.n_items)
         self.config = config
         self.model = config.model
@@ -93,6 +97,11 @@ class Devices:
         self.pending: Pending | None = None
         #: The interactions that the previous log was written with, if some were forgotten since.
         self.logged_interactions: Interactions | None = None
+
+    @property
+    def draw_keys(self) -> NDArray[np.uint64]:
+        """The keys of the users' random draws."""
+        return self.interactions.user_keys if self._draw_keys is None else self._draw_keys
 
     def branch(self, log: DeviceLog, until: int, remaining: Interactions, *, items_changed: bool = False) -> Devices:
         """Devices with the remaining interactions on a new trajectory; ``log`` is a branch of this log.
@@ -113,7 +122,7 @@ class Devices:
             self._room = np.empty((interactions.n_users * 9 // 8, self._private.shape[1]), np.float32)
             self._room[:before] = self._private
         self._private = self._room[: interactions.n_users]
-        self._private[before:] = self.model.init_private(interactions.user_keys[before:], self.config.seed)
+        self._private[before:] = self.model.init_private(self.draw_keys[before:], self.config.seed)
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
         """Carry out a task for the users who are asked for each round."""
@@ -128,15 +137,19 @@ class Devices:
 
     def scorer(self, public: GlobalParameters) -> PlaceScorer:
         """Scores all items for the user at a position."""
-        return scorer(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
+        return scorer(self.config, public, *self._state(public))
 
     def row_scorer(self, public: GlobalParameters) -> RowScorer:
         """Scores all items for the users at some positions."""
-        return row_scorer(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
+        return row_scorer(self.config, public, *self._state(public))
 
     def user_vectors(self, public: GlobalParameters) -> UserVectors | None:
         """The vectors of the users at some positions, if the model scores by a dot product."""
-        return user_vectors(self.config, public, self.interactions.up_to(public.items.shape[0]), self._private)
+        return user_vectors(self.config, public, *self._state(public))
+
+    def _state(self, public: GlobalParameters) -> tuple[Interactions, Array, NDArray[np.uint64]]:
+        """Interactions with the items of a model, private parameters, and keys of the users' draws."""
+        return self.interactions.up_to(public.items.shape[0]), self._private, self.draw_keys
 
     def private(self, user: UserId) -> Array:
         """One user's current private parameters."""
@@ -195,7 +208,7 @@ class Devices:
 
     def restore(self, round_: int) -> None:
         """Load every device's state after a round from the log."""
-        initial = self.model.init_private(self.interactions.user_keys, self.config.seed)
+        initial = self.model.init_private(self.draw_keys, self.config.seed)
         self._private = self._room = self.log.private(round_, self.interactions.user_keys, initial)
         self._logged = max(round_, self.log.last_round())
 
@@ -207,7 +220,7 @@ class Devices:
     def set_private(self, round_: int) -> None:
         """Store the private parameters after a round as exact ones, for users whose log has only entries."""
         keys = self.interactions.user_keys
-        initial = self.model.init_private(keys, self.config.seed)
+        initial = self.model.init_private(self.draw_keys, self.config.seed)
         unknown = ~np.isin(keys, self.log.store.private_state(round_).keys) & (self._private != initial).any(axis=1)
         if unknown.any():
             self.log.set_private(round_, keys[unknown], self._private[unknown])
@@ -221,7 +234,7 @@ class Devices:
         places = np.array([self.interactions.user_index_of[user] for user in users], np.int64)
         of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
         keys, own = self.interactions.user_keys[places], self.interactions.rows(places, None if current else of_each)
-        return Cohort(users, keys, of_each, places, self._private[places], *own)
+        return Cohort(users, keys, self.draw_keys[places], of_each, places, self._private[places], *own)
 
     def _refitted(self, public: GlobalParameters, cohort: Cohort) -> Cohort:
         """The cohort with user vectors fitted to the item table, if devices train so (``LocalTraining.refit``)."""
@@ -277,9 +290,8 @@ class Devices:
         """Keep the private parameters; returns the updates to send, by round."""
         cohort, plan, trained, sound = training.cohort, training.plan, training.trained, training.sound
         self._private[cohort.places[sound]] = trained.private[sound]
-        updates = Updates(
-            cohort.users, plan.item_ptr, plan.items, trained.rows, trained.dense, plan.positives, trained.losses
-        )
+        items, rows = self._in_order(plan.item_ptr, plan.items, trained.rows)
+        updates = Updates(cohort.users, plan.item_ptr, items, rows, trained.dense, self._counts(plan), trained.losses)
         failed = {**missing, **cohort.named(dict.fromkeys(np.flatnonzero(~sound).tolist(), reasons.DIVERGED))}
         seconds_each = training.seconds / max(len(cohort.users), 1)
         results = {}
@@ -305,7 +317,7 @@ class Devices:
             n_items=np.array([self.size(round_) for round_ in cohort.rounds.tolist()], np.int64),
             own_ptr=own_ptr,
             own_items=own_items,
-            user_keys=cohort.keys,
+            user_keys=cohort.draw_keys,
             rounds=cohort.rounds,
             bit_ptr=logged.bit_ptr,
             draw_bits=logged.draw_bits,
@@ -333,9 +345,21 @@ class Devices:
         assert logged.rows is not None
         assert logged.dense is not None
         ptr = offsets(logged.kept)[logged.row_ptr]
-        items, rows = plan.items[logged.kept], logged.rows[logged.kept]
+        items, rows = self._in_order(ptr, plan.items[logged.kept], logged.rows[logged.kept])
         losses = np.full(len(past.cohort.users), np.nan, np.float32)
-        return Updates(past.cohort.users, ptr, items, rows, logged.dense, plan.positives, losses)
+        return Updates(past.cohort.users, ptr, items, rows, logged.dense, self._counts(plan), losses)
+
+    def _in_order(
+        self, ptr: NDArray[np.int64], items: NDArray[np.int32], rows: Array
+    ) -> tuple[NDArray[np.int32], Array]:
+        """The rows of an update in the order of the catalogue. A plan without negatives has that order."""
+        if not self.model.negatives:
+            return items, rows
+        return in_catalogue_order(ptr, items, rows, self.interactions.n_items, self.workers)
+
+    def _counts(self, plan: Plan) -> NDArray[np.int64]:
+        """The numbers of interactions that devices report: zeros unless the aggregation rule needs them."""
+        return plan.positives if self.training.send_counts else np.zeros_like(plan.positives)
 
     def _plan(self, public: GlobalParameters, cohort: Cohort) -> Plan:
         return draw_plan(
@@ -345,7 +369,7 @@ class Devices:
             users=cohort.private,
             own_ptr=cohort.own_ptr,
             own_items=cohort.own_items,
-            user_keys=cohort.keys,
+            user_keys=cohort.draw_keys,
             rounds=cohort.rounds,
         )
 

@@ -51,10 +51,11 @@ class Host:
         train: Sequence[int],
         test: Sequence[int] = (),
         n_items: int | None = None,
+        secret: str | None = None,
     ) -> None:
-        """Add a user of this device to a federation, whose catalogue may have grown to ``n_items`` items."""
+        """Add a user of this device to a federation; see ``Member.enrol``."""
         with self._files(terms.federation) as files:
-            Member.enrol(files, terms, user, train, test, n_items)
+            Member.enrol(files, terms, user, train, test, n_items, secret)
 
     def run(self, task: Task, order: Order, received: Parameters | None = None) -> dict[int, CohortResult]:
         """Carry out a task for the users of an order; the result of each round."""
@@ -87,7 +88,7 @@ class Host:
             return results
 
     def evaluate(self, order: Order, received: Parameters) -> tuple[int, dict[str, float]]:
-        """The number of users with test items, and their mean metrics with the model received."""
+        """The number of users with test items, and the sums of their metrics with the model received."""
         with self._files(order.federation) as files:
             members, _ = self._load(files, order)
             if not members:
@@ -218,12 +219,14 @@ class Host:
     def _build(self, members: list[Member], trajectory: str, order: Order | None = None) -> Devices:
         """The members' devices on a trajectory; with an order they know the catalogue and can replay."""
         terms, log = members[0].terms, _log(members, trajectory)
+        keys = np.array([member.draw_key for member in members], np.uint64)
         if order is None:
-            return Devices(_interactions(members, TRAIN, _all_rounds(*members)), terms, log, self.compute)
+            interactions = _interactions(members, TRAIN, _all_rounds(*members))
+            return Devices(interactions, terms, log, self.compute, draw_keys=keys)
         sizes, now, before = terms.catalogue(order.sizes), order.erased_of(), order.erased_of(in_service=True)
         old_log = _log(members, order.in_service) if order.branches else None
         interactions = _interactions(members, TRAIN, sizes, now)
-        devices = Devices(interactions, terms, log, self.compute, old_log, sizes.in_round)
+        devices = Devices(interactions, terms, log, self.compute, old_log, sizes.in_round, keys)
         if old_log is not None and now != before:
             devices.logged_interactions = _interactions(members, TRAIN, sizes, before)
         return devices

@@ -1,4 +1,4 @@
-"""Evaluation on a device. Only the number of users and their mean metrics are sent."""
+"""Evaluation on a device. Only the number of users and the sums of their metrics are sent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from fedforget.protocol.metrics import FULL, SAMPLED
 
 
 def evaluate_locally(devices: Devices, test: Interactions, public: GlobalParameters) -> tuple[int, dict[str, float]]:
-    """The number of users with test items, and their mean metrics."""
+    """The number of users with test items, and the sums of their metrics."""
     if not len(test):
         return no_users()
     n_items = public.items.shape[0]  # those whose items were added since are not scored yet
     train, test = devices.interactions.up_to(n_items), test.up_to(n_items)
     result = evaluate(devices.scorer(public), train, test, Ranking(), devices.workers)
-    means = {f"sampled_{name}": value for name, value in result.sampled.items()}
-    return int(result.users.size), means | {f"full_{name}": value for name, value in result.full.items()}
+    count = int(result.users.size)
+    sums = {f"sampled_{name}": count * value for name, value in result.sampled.items()}
+    return count, sums | {f"full_{name}": count * value for name, value in result.full.items()}
 
 
 def no_users() -> tuple[int, dict[str, float]]:

@@ -22,7 +22,7 @@ from fedforget.protocol import reasons
 from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.order import ORIGIN, Lineage
 from fedforget.protocol.terms import RefusedError, Terms
-from fedforget.runtime.randomness import UserId, user_key
+from fedforget.runtime.randomness import UserId, secret_key, user_key
 
 TRAIN, TEST = "train", "test"
 SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -51,10 +51,12 @@ class Member:
         train: ArrayLike,
         test: ArrayLike = (),
         n_items: int | None = None,
+        secret: str | None = None,
     ) -> Member:
         """Create the file of a user who joins a federation, with its training and test items.
 
-        ``n_items`` is the size of the catalogue, if items were added to it since the start.
+        ``n_items`` is the size of the catalogue, if items were added to it since the start. The user's random draws
+        are keyed by a new ``secret``, hexadecimal digits that never leave the device.
         """
         items = {part: np.unique(np.asarray(given, np.int64)) for part, given in ((TRAIN, train), (TEST, test))}
         _check(user, n_items or terms.n_items, items[TRAIN], items[TEST])
@@ -64,7 +66,8 @@ class Member:
                 f"User {user!r} is enrolled on this device already.",
                 "Add interactions with `fedforget device add`. To start anew: `fedforget flower wipe`, then enrol.",
             )
-        meta = {"user": json.dumps(user), "terms": terms.to_json(), "order": "0"}
+        secret = secrets.token_hex(16) if secret is None else secret
+        meta = {"user": json.dumps(user), "terms": terms.to_json(), "order": "0", "secret": secret}
         lines = [(item, part) for part, of_part in items.items() for item in of_part.tolist()]
         files.change(
             key,
@@ -77,6 +80,11 @@ class Member:
     def terms(self) -> Terms:
         """The terms that the user agreed to when joining."""
         return Terms.from_dict(json.loads(self._meta("terms")))
+
+    @cached_property
+    def draw_key(self) -> int:
+        """The key of the user's random draws. Users who joined before devices had secrets have that of their id."""
+        return secret_key(self.user, _meta(self.files, self.key, "secret") or "")
 
     def check(self) -> None:
         """Raise an error if the file is damaged."""

@@ -84,7 +84,7 @@ def accuracy_after(fed: Federation, round_: int, train: Interactions, test: Inte
     """
     initial = fed.model.init_private(train.user_keys, fed.config.seed)
     private = fed.devices.log.private(round_, train.user_keys, initial)
-    score = scorer(fed.config, fed.history.snapshot(round_), train, private)
+    score = scorer(fed.config, fed.history.snapshot(round_), train, private, train.user_keys)
     return accuracy_of(score, train, test, fed.devices.workers)
 
 

@@ -30,10 +30,10 @@ def run(message: Message, context: Context) -> Message:
 
 @app.evaluate("model")
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the model on this device's users; only means leave the device."""
+    """Evaluate the model on this device's users; only sums leave the device."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
-    users, means = _host(context).evaluate(order, public)
-    return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **means})}))
+    users, sums = _host(context).evaluate(order, public)
+    return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **sums})}))
 
 
 @app.query("wipe")

@@ -61,8 +61,8 @@ class FlowerFleet:
             if metrics is None:
                 failures |= dict.fromkeys(orders[node].users, reasons.IMPOSSIBLE_METRICS)
             else:
-                evaluated, means = metrics
-                totals, count = totals + evaluated * means, count + evaluated
+                evaluated, sums = metrics
+                totals, count = totals + sums, count + evaluated
         overall = (totals / max(count, 1)).tolist()
         sampled = dict(zip(SAMPLED, overall[: len(SAMPLED)], strict=True))
         full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
@@ -214,11 +214,11 @@ def _numbers(history: History, users: Sequence[UserId]) -> tuple[int, ...]:
 
 
 def _metrics(content: RecordDict, max_users: int) -> tuple[int, NDArray[np.float64]] | None:
-    """The number of users that a device evaluated and their mean metrics; None if these are impossible."""
+    """The number of users that a device evaluated and the sums of their metrics; None if these are impossible."""
     record = content.metric_records.get("evaluation", MetricRecord())
     count = record.get("users")
     values = [record.get(name) for name in METRICS]
     if type(count) is not int or not 0 <= count <= max_users or any(type(value) is not float for value in values):
         return None
-    means = np.array(values, np.float64)
-    return (count, means) if ((means >= 0) & (means <= 1)).all() else None
+    sums = np.array(values, np.float64)
+    return (count, sums) if ((sums >= 0) & (sums <= count + 1e-9)).all() else None

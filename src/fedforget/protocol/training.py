@@ -12,13 +12,15 @@ class LocalTraining:
     """Local training in one round, with a new Adam optimiser each time.
 
     With ``refit`` the device first fits its user vector to the current item table by least squares, instead of
-    continuing from its last round; for models that score by a dot product.
+    continuing from its last round; for models that score by a dot product. With ``send_counts`` it reports the number
+    of interactions it trained on, for aggregation rules that weigh by it.
     """
 
     epochs: int = 20
     batch: int = 64
     lr: float = 0.001
     refit: bool = False
+    send_counts: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("batch", self.batch)):

@@ -20,8 +20,9 @@ class Updates:
     """The updates of C clients, concatenated: sparse item rows and one dense vector each.
 
     Client c, the user ``users[c]``, changed the item rows ``items[ptr[c]:ptr[c + 1]]`` (each at most once) by the
-    same rows of ``rows``, and the other public tensors by ``dense[c]``. It reports ``sizes[c]``, the number of
-    interactions it trained on, and ``losses[c]``, the mean loss of its last epoch.
+    same rows of ``rows``, and the other public tensors by ``dense[c]``. Rows are in the order of the catalogue. It
+    reports ``losses[c]``, the mean loss of its last epoch, and ``sizes[c]``, the number of interactions it trained on,
+    or 0 if the aggregation rule does not need it (``LocalTraining.send_counts``).
     """
 
     users: Sequence[int | str]

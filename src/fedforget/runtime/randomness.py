@@ -157,6 +157,14 @@ def user_key(user_id: UserId) -> int:
     return _key_of(user_id)
 
 
+def secret_key(user: UserId, secret: str) -> int:
+    """The key of a user's draws from a secret that only its device knows; without a secret that of its id."""
+    if not secret:
+        return user_key(user)
+    key = user_key(user).to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8, key=bytes.fromhex(secret)).digest(), "little")
+
+
 def item_key(item_id: int | str) -> int:
     """The 64-bit key of an item id."""
     return _key_of(item_id)

@@ -38,17 +38,20 @@ class Step:
         return bool(_zero_if_finite(self.items.reshape(-1)) + _zero_if_finite(self.dense) == 0)
 
 
-def screen(updates: Updates, public: GlobalParameters, sent: int, *, numbers: bool = True) -> dict[int | str, str]:
+def screen(
+    updates: Updates, public: GlobalParameters, sent: int, *, numbers: bool = True, counts: bool = False
+) -> dict[int | str, str]:
     """The users whose updates are rejected, with the reason.
 
     ``sent`` is how many numbers each client sends beside item rows. ``numbers=False`` skips the search for NaN and
-    infinity, which reads every number.
+    infinity, which reads every number. ``counts`` is whether the numbers of interactions are needed.
     """
     if not updates.fits(public.items.shape[1], sent):
         return dict.fromkeys(updates.users, reasons.WRONG_SHAPE)
     twice = {user for user, times in Counter(updates.users).items() if times > 1}
     verdicts = _screen(updates.ptr, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
-    verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
+    if counts:
+        verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
     verdicts[[user in twice for user in updates.users]] = 5
     return {user: _REASONS[verdict] for user, verdict in zip(updates.users, verdicts, strict=True) if verdict}
 
@@ -94,6 +97,8 @@ class AggregationRule(Component):
 
     #: Whether the step of an item row shrinks with the clients of the cohort that did not touch it.
     averages: ClassVar[bool] = True
+    #: Whether it needs the number of interactions of each client (``Updates.sizes``), which is not sent otherwise.
+    needs_counts: ClassVar[bool] = False
 
     def weights(self, updates: Updates) -> NDArray[np.float64]:
         """The weight of each client; by default equal, adding up to 1."""
@@ -141,6 +146,7 @@ class Weighted(AggregationRule):
     """The mean over the cohort, each client weighted by its number of interactions."""
 
     name: ClassVar[str] = "weighted"
+    needs_counts: ClassVar[bool] = True
 
     def weights(self, updates: Updates) -> NDArray[np.float64]:
         return updates.sizes / max(float(updates.sizes.sum()), 1.0)

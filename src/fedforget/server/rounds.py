@@ -51,7 +51,8 @@ class Aggregator:
     ) -> CohortResult:
         """The result of a cohort without the updates that fail the checks, which become failures."""
         asked = set(cohort)
-        rejected = screen(result.updates, public, self.model.update_layout.size, numbers=numbers)
+        counts = self.server.aggregation.needs_counts
+        rejected = screen(result.updates, public, self.model.update_layout.size, numbers=numbers, counts=counts)
         keep = np.array([user in asked and user not in rejected for user in result.updates.users], bool)
         updates = result.updates.only(keep)
         failures = {**result.failures, **rejected}

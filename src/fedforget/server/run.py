@@ -170,13 +170,13 @@ def _prepare(path: Path, config: RunConfig) -> RunConfig:
     """Create a run folder, or check that an existing one has this configuration; returned with its id."""
     file = path / "config.toml"
     if file.exists():
-        found = read_config(file)
-        if difference := first_difference(comparable(found), comparable(config.to_dict())):
+        found = RunConfig.load(file)
+        if difference := first_difference(comparable(found.to_dict()), comparable(config.to_dict())):
             raise RunError(
                 f"{path} holds a run with other settings: {difference}.",
                 "Use the same settings to continue it, or another folder for a new run.",
             )
-        return replace(config, id=found["id"], trajectory=found["trajectory"])
+        return replace(config, id=found.id, trajectory=found.trajectory)
     if path.is_dir() and any(entry.suffix != ".part" for entry in path.iterdir()):
         raise RunError(f"{path} has files in it but is not a run folder.", "Choose an empty or new folder.")
     make_folder(path)

@@ -50,6 +50,8 @@ class RunConfig(DeviceConfig):
         object.__setattr__(self, "server", build_from(ServerConfig, self.server, "server"))
         if self.engine not in ENGINES:
             raise unknown_choice("engine", self.engine, ENGINES)
+        if self.server.aggregation.needs_counts:
+            object.__setattr__(self, "training", replace(self.training, send_counts=True))
         rule = self.server.aggregation.name
         if self.model.closed_form and rule != "mean":
             raise ConfigError(
