@@ -144,7 +144,7 @@ def test_a_user_can_be_removed_by_hand_under_the_id_as_it_is_written(host):
 def test_who_left_may_join_again_as_someone_new(host, tmp_path):
     trained(host, 2)
     wiped(host, "bob")
-    host.enrol(terms_of(), "bob", *HOUSEHOLD["bob"])
+    host.enrol(terms_of(), "bob", *HOUSEHOLD["bob"], secret="")
     fresh = household(tmp_path / "fresh", users=["bob"])
     asked = order(3, 3, 0, users=["bob"])
     assert bits(train(host, asked, sent(3))) == bits(train(fresh, asked, sent(3)))

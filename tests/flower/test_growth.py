@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -19,10 +20,16 @@ import fedforget as ff
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 
 from fedforget.device.device import Device, ForgottenItems
+from fedforget.device.host import Host
 from fedforget.device.member import TRAIN as TRAIN_PART
+from fedforget.device.model_file import ModelFile
 from fedforget.protocol import reasons
 from fedforget.protocol.invitation import NAME, Invitation
+from fedforget.protocol.notice import ItemsRequest, Notice
+from fedforget.protocol.order import Order
+from fedforget.protocol.tasks import Train
 from fedforget.runtime.randomness import ItemId, UserId, user_key
+from fedforget.server.erasure import Erasure
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
 from tests.deadly import deadly_at
@@ -352,6 +359,190 @@ def test_a_device_that_was_away_during_the_replay_removes_the_items_later(small)
     (receipt,) = small.network.service.receipts()
     assert receipt.wiped == 1
     assert user in small.network.history.record(6).participants
+
+
+# What a review found
+
+
+class Stopped(BaseException):
+    """An interruption."""
+
+
+def test_what_arrives_during_an_interrupted_erasure_counts_after_it(small):
+    small.train(3)
+    small.forget([USERS[3]])
+    network = small.network
+    ErasureQueue(network.run).add(ErasureRequest.new([USERS[5]], ff.FRU().settings()))
+
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Erasure, "carry_out", stop)
+        with pytest.raises(Stopped):
+            network.train(3)
+    network.restart()
+    network.service.add_items([1001, 1002])
+    node = node_of(USERS[3])
+    Device(network.states[node]).join(small.invitation(), USERS[3], unseen(USERS[3], 3), secret="")
+    network.service.register(key_of(node), node, [USERS[3]], readmit=True)
+    network.train(5)
+    assert network.public.items.shape[0] == len(ITEMS) + 2
+    assert USERS[3] in network.history.record(5).participants
+    assert USERS[5] not in network.service.members
+
+
+def test_requests_are_numbered_and_a_new_device_goes_on_counting(small):
+    small.train(2)
+    user, items = USERS[2], own(USERS[2], 4)
+    device = small.device(user)
+    for item in items[:2]:
+        small.forget_items(user, [item])
+    assert small.network.history.membership.erased([user]) == [2]
+    device.host.remove(small.network.service.config.id, str(user))
+    device.join(small.invitation(), user, items[2:] + unseen(user, 2), secret="")
+    device.forget(user, [items[2]])  # before it knows that there were two requests
+    small.network.train(small.rounds + 2)
+    assert small.network.history.membership.erased([user]) == [3]
+    assert len(small.network.service.receipts()) == 3
+    assert items[2] not in [
+        small.network.service.catalogue()[place] for place in small.network.member(user).items(TRAIN_PART)[0]
+    ]
+
+
+def test_interactions_that_do_not_count_yet_are_in_no_replay(tmp_path):
+    pair = Pair(tmp_path, model=ff.IALS(dim=8))
+    pair.train(4)
+    user, new = USERS[2], unseen(USERS[2], 1)
+    plain = Pair(tmp_path / "plain", model=ff.IALS(dim=8))
+    plain.train(4)
+    pair.add(user, new)
+    for each in (pair, plain):
+        each.forget([USERS[9]], ff.Retrain(steps=2))
+    np.testing.assert_array_equal(pair.network.public.items, plain.network.public.items)
+    np.testing.assert_array_equal(pair.simulated.public.items, plain.simulated.public.items)
+    assert pair.device(user).forget(user, new) == ForgottenItems(removed=1, requested=0)
+    pair.close()
+    plain.close()
+
+
+def test_a_device_that_always_asks_does_not_stop_the_training(small, monkeypatch):
+    small.train(2)
+    notice, numbers = Host.notice, iter(range(1, 1000))
+
+    def always(self: Host, order: Order) -> Notice:
+        told = notice(self, order)
+        if USERS[0] not in order.users:
+            return told
+        return replace(told, requests=(ItemsRequest(USERS[0], next(numbers), 1, 1),))
+
+    monkeypatch.setattr(Host, "notice", always)
+    small.network.train(5)
+    assert small.network.service.rounds == 5
+    assert len(small.network.service.receipts()) <= 4
+
+
+def test_a_request_of_a_device_is_not_carried_out_by_a_method_that_does_not_replay(small):
+    small.train(3)
+    small.device(USERS[2]).forget(USERS[2], own(USERS[2], 1))
+    small.round_without(USERS[2])
+    for users, method in (([USERS[9]], ff.Continue()), (["nobody"], ff.FRU())):
+        ErasureQueue(small.network.run).add(ErasureRequest.new(users, method.settings()))
+    small.network.train(small.rounds)
+    by_method = {receipt.method["name"]: receipt for receipt in small.network.service.receipts()}
+    assert not by_method["continue"].partial
+    assert by_method["fru"].partial
+    assert by_method["fru"].rounds_replayed >= 3
+    assert list(small.network.service.queue.refused().values()) == ["None of its users is a member."]
+
+
+def test_a_device_recommends_before_the_round_that_brings_a_new_item(small):
+    small.train(1)
+    small.network.service.evaluate()
+    small.add_items(USERS[0], [1001])
+    assert 1001 not in [item for item, _ in small.device(USERS[0]).recommend(USERS[0], 100)]
+
+
+def test_a_device_that_is_set_up_again_gets_the_new_ids_again(small):
+    small.train(1)
+    first = small.invitation()
+    small.network.service.add_items([1001])
+    small.network.train(2)
+    node = node_of(USERS[0])
+    hosted = [user for user in USERS if node_of(user) == node]
+    for user in hosted:
+        small.device(user).host.remove(small.network.service.config.id, str(user))
+        Device(small.network.states[node]).join(first, user, own(user, 3), secret="")
+    small.network.train(5)
+    assert small.device(USERS[0]).catalogue() == [*ITEMS, 1001]
+    small.network.forget(hosted, ff.FRU())
+    with closing(sqlite3.connect(small.network.run / "registry.sqlite")) as db:
+        assert len(db.execute("SELECT * FROM known_items").fetchall()) == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "new_items"),
+    [
+        (((0, len(ITEMS)), (1, 10**13)), ()),
+        (((0, 0), (1, len(ITEMS) + 1)), (666,)),
+        (((0, len(ITEMS)), (1, len(ITEMS) + 1)), (ITEMS[3],)),
+        (((0, len(ITEMS)), (1, len(ITEMS) + 2)), (666, 666)),
+        (((0, len(ITEMS)), (1, len(ITEMS) + 1)), ("text",)),
+    ],
+)
+def test_a_wrong_order_about_the_catalogue_leaves_nothing_behind(small, sizes, new_items):
+    small.train(1)
+    user, network = USERS[0], small.network
+    (order,) = network.service.fleet.orders(network.history, network.history, {2: [user]}).values()
+    rows = np.zeros((min(sizes[-1][1], 100), 8), np.float32)
+    host = Host(network.states[node_of(user)])
+    result = host.run(Train(1), replace(order, sizes=sizes, new_items=new_items), (rows, np.empty(0, np.float32)))
+    assert set(result[2].failures.values()) <= {reasons.OTHER_MODEL, reasons.OTHER_ITEMS}
+    assert user in result[2].failures
+    network.service.add_items([1001])
+    network.train(2)
+    assert user in network.history.record(2).participants
+    assert small.device(user).catalogue() == [*ITEMS, 1001]
+
+
+def test_a_damaged_catalogue_stops_no_training(small):
+    small.train(1)
+    folder = small.network.states[node_of(USERS[0])] / small.network.service.config.id
+    (folder / "catalogue.json").write_text("[1,2")
+    small.network.service.add_items([1001])
+    small.network.train(2)
+    assert not small.network.history.record(2).failures
+
+
+def test_a_dropped_request_of_a_device_is_asked_again(small):
+    small.train(1)
+    small.device(USERS[2]).forget(USERS[2], own(USERS[2], 1))
+    small.round_without(USERS[2])
+    small.network.service.abandon_forgetting()
+    assert small.network.service.registry.items_requests() == []
+    small.network.train(small.rounds + 1)
+    assert len(small.network.service.receipts()) == 1
+
+
+def test_the_device_of_forgotten_items_gets_the_new_model(small):
+    small.train(3)
+    user = USERS[2]
+    small.forget_items(user, own(user, 1))
+    folder = small.network.states[node_of(user)] / small.network.service.config.id
+    received = ModelFile(folder).load(small.network.service.model.dense_layout)
+    np.testing.assert_array_equal(received.public.items, small.network.public.items)
+
+
+def test_a_user_who_is_forgotten_before_its_items_are_removed(small):
+    small.train(3)
+    user = USERS[2]
+    small.device(user).forget(user, own(user, 1))
+    small.round_without(user)
+    small.network.disconnect(node_of(user))
+    small.network.train(small.rounds)
+    small.network.disconnect()
+    small.network.forget([user], ff.FRU())
+    assert [receipt.wiped for receipt in small.network.service.receipts()] == [1, 1]
 
 
 KILLS = [

@@ -40,6 +40,7 @@ from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
 from fedforget.protocol.order import ORIGIN, Order
 from fedforget.protocol.tasks import Recall, RemoveItems, Replay, Train
+from fedforget.protocol.terms import LAST_ROUND
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 
@@ -88,8 +89,9 @@ def orders(draw: st.DrawFn) -> Order:
     def rounds() -> tuple[int, ...]:
         return tuple(draw(st.lists(whole, min_size=len(users), max_size=len(users))))
 
-    past = draw(st.lists(st.sets(whole, min_size=1, max_size=3), min_size=len(users), max_size=len(users)))
-    first = min((min(own) for own in past), default=draw(whole))
+    numbers_of_rounds = st.integers(0, LAST_ROUND)
+    past = draw(st.lists(st.sets(numbers_of_rounds, min_size=1, max_size=3), min_size=len(users), max_size=len(users)))
+    first = min((min(own) for own in past), default=draw(numbers_of_rounds))
     return Order(
         draw(words), draw(whole), tuple((name, draw(whole)) for name in names), draw(st.sampled_from(names)),
         first, tuple(users), rounds(), rounds(),

@@ -76,7 +76,9 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def trial(tmp_path: Path, simulated: ff.Federation, notes: Path) -> Iterator[Trial]:
     simulated.fit(3)
-    with Trial(tmp_path / "trial", RunConfig(model=MODEL, engine="flower", **OPTIONS), TRAIN, TEST, devices=3) as trial:
+    with Trial(
+        tmp_path / "trial", RunConfig(model=MODEL, engine="flower", **OPTIONS), TRAIN, TEST, 3, secret=""
+    ) as trial:
         yield trial
 
 

@@ -187,4 +187,5 @@ def test_some_of_the_updates_are_those_of_the_users_kept(updates, data):
 @pytest.mark.parametrize("size", [0, -5, N_ITEMS + 1, 2**62])
 def test_a_number_of_interactions_that_cannot_be_is_refused(size):
     updates = updates_of({"a": {0: [1, 1]}, "b": {1: [1, 1]}}, sizes=[1, size])
-    assert screen(updates, public_part(), DENSE) == {"b": reasons.WRONG_COUNT}
+    assert screen(updates, public_part(), DENSE, counts=True) == {"b": reasons.WRONG_COUNT}
+    assert screen(updates, public_part(), DENSE) == {}  # a rule that does not need it does not look at it

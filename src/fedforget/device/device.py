@@ -113,7 +113,10 @@ class Device:
             allowed = allowed_items(lambda item: positions_in(position, [item])[0], len(items), candidates, exclude)
             n_items = received.public.items.shape[0]
             score = devices.row_scorer(received.public)
-            best = best_items(score, np.zeros(1, np.int64), k, n_items, parts, devices.workers, allowed[:n_items])
+            known = np.zeros(n_items, bool)
+            known[: min(n_items, allowed.size)] = allowed[:n_items]
+            own = [part.up_to(n_items) for part in parts]
+            best = best_items(score, np.zeros(1, np.int64), k, n_items, own, devices.workers, known)
         found = [
             (int(item), float(score)) for item, score in zip(best.items[0], best.scores[0], strict=True) if item >= 0
         ]

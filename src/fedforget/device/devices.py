@@ -162,7 +162,7 @@ class Devices:
         A user whose training diverged keeps its private parameters and is reported with the reason. Asking again for a
         round starts from the same state as before.
         """
-        cohort = self._refitted(public, self._cohort(asked, current=task.current))
+        cohort = self._refitted(public, self._cohort(asked, task.counted_in))
         training = self._train(cohort, self._plan(public, cohort), public, task.epochs)
         self._record(training)
         return self._results(asked, training, {})
@@ -225,7 +225,7 @@ class Devices:
         if unknown.any():
             self.log.set_private(round_, keys[unknown], self._private[unknown])
 
-    def _cohort(self, asked: Asked, *, current: bool = False) -> Cohort:
+    def _cohort(self, asked: Asked, counted_in: int = 0) -> Cohort:
         if self._logged >= min(asked):
             self.roll_back(min(asked) - 1)
         self._logged = max(asked)
@@ -233,7 +233,7 @@ class Devices:
         users = [user for round_ in rounds for user in asked[round_]]
         places = np.array([self.interactions.user_index_of[user] for user in users], np.int64)
         of_each = np.repeat(np.array(rounds, np.int64), [len(asked[round_]) for round_ in rounds])
-        keys, own = self.interactions.user_keys[places], self.interactions.rows(places, None if current else of_each)
+        keys, own = self.interactions.user_keys[places], self.interactions.rows(places, counted_in or of_each)
         return Cohort(users, keys, self.draw_keys[places], of_each, places, self._private[places], *own)
 
     def _refitted(self, public: GlobalParameters, cohort: Cohort) -> Cohort:

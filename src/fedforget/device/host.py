@@ -25,6 +25,7 @@ from fedforget.device.member import TEST, TRAIN, Member, sweep, user_of
 from fedforget.device.model_file import ModelFile, ReceivedModel
 from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError, MissingComponentError, RunError
+from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
 from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
@@ -61,31 +62,38 @@ class Host:
         """Carry out a task for the users of an order; the result of each round."""
         with self._files(order.federation) as files:
             members, refused = self._load(files, order)
-            if not order.branches:
+            if not order.branches and not isinstance(task, RemoveItems):
                 refused |= {member.user: reasons.WAITS for member in members if member.request() is not None}
                 members = [member for member in members if member.user not in refused]
             loaded = {member.user for member in members}
             asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
             results = {round_: CohortResult(Updates.none()) for round_ in asked}
-            if members and not isinstance(task, RemoveItems):
-                terms, devices = members[0].terms, self._devices(members, order)
+            if members:
                 try:
-                    _check(task, devices, terms, asked)
-                    sizes = terms.catalogue(order.sizes)
-                    public = None if received is None else terms.parameters(received, sizes, max(order.asked))
-                    if public is not None:
-                        ModelFile(files.folder).save(public, order)
-                    for member in members:
-                        member.reached(max(order.asked))
-                    results = devices.run(task, asked, public)
+                    trains = not isinstance(task, RemoveItems)
+                    last = max(order.asked) if trains else 0
+                    public = None if received is None else _accepted(files, members, order, received, last)
+                    if trains:
+                        results = self._carry_out(task, order, members, asked, public)
                 except RefusedError as error:
                     refused |= dict.fromkeys(loaded, error.reason)
-                if devices.pending is not None:
-                    _keep(devices.pending, devices.log, members, order)
             for round_, users in order.asked.items():
                 failures = {user: refused[user] for user in users if user in refused}
                 results[round_] = replace(results[round_], failures={**failures, **results[round_].failures})
             return results
+
+    def _carry_out(
+        self, task: Task, order: Order, members: list[Member], asked: Asked, public: GlobalParameters | None
+    ) -> dict[int, CohortResult]:
+        """Carry out a task for members who are in the order's state."""
+        devices = self._devices(members, order)
+        _check(task, devices, members[0].terms, asked)
+        for member in members:
+            member.reached(order.round, max([*order.asked, getattr(task, "counted_in", 0)]))
+        results = devices.run(task, asked, public)
+        if devices.pending is not None:
+            _keep(devices.pending, devices.log, members, order)
+        return results
 
     def evaluate(self, order: Order, received: Parameters) -> tuple[int, dict[str, float]]:
         """The number of users with test items, and the sums of their metrics with the model received."""
@@ -93,11 +101,9 @@ class Host:
             members, _ = self._load(files, order)
             if not members:
                 return no_users()
-            terms, devices = members[0].terms, self._devices(members, order)
-            sizes = terms.catalogue(order.sizes)
-            public = terms.parameters(received, sizes)
-            ModelFile(files.folder).save(public, order)
-            return evaluate_locally(devices, _interactions(members, TEST, sizes), public)
+            public = _accepted(files, members, order, received)
+            sizes = members[0].terms.catalogue(order.sizes)
+            return evaluate_locally(self._devices(members, order), _interactions(members, TEST, sizes), public)
 
     def notice(self, order: Order) -> Notice:
         """What to tell the server after an order: requests to forget items, and whose erased items are gone."""
@@ -109,7 +115,9 @@ class Host:
                     requests += [request] if (request := _request(files, user, number)) else []
                     if number and not order.branches and _is_erased(files, user, number, order.in_service):
                         done.append(user)
-            added = ModelFile(files.folder).catalogue_size() - order.sizes[0][1] if order.new_items else 0
+            added = 0
+            with suppress(RunError):  # a damaged catalogue: its ids are needed to recommend, not to train
+                added = ModelFile(files.folder).catalogue_size() - order.sizes[0][1] if order.sizes else 0
         return Notice(max(added, 0), tuple(requests), tuple(done))
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
@@ -165,12 +173,7 @@ class Host:
         """Bring the users of an order to its state; users for whom that fails are returned with the reason."""
         members: list[Member] = []
         refused: dict[UserId, str] = {}
-        erased = order.erased_of()
-        try:
-            if order.new_items:
-                ModelFile(files.folder).extend_catalogue(order.sizes[-1][1], order.new_items)
-        except RefusedError as error:
-            return members, dict.fromkeys(order.users, error.reason)
+        erased, in_service = order.erased_of(), order.erased_of(in_service=True)
         for user, since, served in zip(order.users, order.since, order.served, strict=True):
             try:
                 member = Member(files, user)
@@ -178,6 +181,7 @@ class Host:
                 if members and member.terms != members[0].terms:
                     raise RefusedError(reasons.DIFFERENT_TERMS)
                 member.accept(order.number, member.terms.catalogue(order.sizes).largest)
+                member.learn_requests(max(erased[user], in_service[user]))
                 self._bring(member, order, since, served)
                 if not order.branches:
                     member.erase(erased[user])
@@ -241,6 +245,22 @@ class Host:
                 yield files
             finally:
                 files.close()
+
+
+def _accepted(
+    files: UserFiles, members: list[Member], order: Order, received: Parameters, round_: int = 0
+) -> GlobalParameters:
+    """The global parameters that came with an order, checked and stored, with the size of the catalogue and new ids."""
+    terms = members[0].terms
+    sizes = terms.catalogue(order.sizes)
+    public = terms.parameters(received, sizes, round_)
+    model = ModelFile(files.folder)
+    if order.new_items:
+        model.extend_catalogue(sizes.largest, order.new_items)
+    model.save(public, order)
+    for member in members:
+        member.set_n_items(public.items.shape[0])
+    return public
 
 
 def _check(task: Task, devices: Devices, terms: Terms, asked: Asked) -> None:

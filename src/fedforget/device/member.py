@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -116,24 +115,37 @@ class Member:
         return len(new)
 
     def forget(self, items: Sequence[int]) -> int:
-        """Remove items that were never trained on, and ask to forget the others; returns the number of the others."""
+        """Remove items that were never trained on, and ask to forget the others; returns the number of the others.
+
+        A user who has never been asked for a round here may have taken part on another device.
+        """
         lines = self.files.query(self.key, "SELECT item, part, since FROM interaction")
         own = {item: (part, since) for item, part, since in lines}
         if missing := sorted(set(items) - set(own)):
             raise ConfigError(f"User {self.user!r} does not have item {missing[0]}.", "Name items that the user has.")
         trained = {item for item in items if own[item][0] == TRAIN and own[item][1] <= self.last_asked}
         unwanted = {*self.unwanted(), *items}
-        first = self.files.query(self.key, "SELECT COALESCE(MIN(round), ?) FROM entry", self.last_asked + 1)[0][0]
+        first = self._number("first") or self.last_asked + 1
         if not any(part == TRAIN and since <= first for item, (part, since) in own.items() if item not in unwanted):
             raise ConfigError(
                 f"User {self.user!r} would have no interactions left in a round that it took part in.",
                 "Ask the operator to forget the user as a whole: fedforget forget RUN --users ID.",
             )
-        number = time.time_ns()
+        number = self._number("request") + 1
         remove = [("DELETE FROM interaction WHERE item = ?", (item,)) for item in set(items) - trained]
         ask = [("INSERT OR IGNORE INTO unwanted VALUES (?, ?)", (item, number)) for item in sorted(trained)]
-        self.files.change(self.key, [*remove, *ask], scrubbed=True)
+        self.files.change(self.key, [*remove, *ask, (SET_META, ("request", str(number)))], scrubbed=True)
         return len(trained)
+
+    def learn_requests(self, number: int) -> None:
+        """Take note of the number of a request that the server carried out and this device does not know.
+
+        The user may have made it on another device. Requests that wait here get higher numbers.
+        """
+        known = self._number("request")
+        if number > known:
+            later = ("UPDATE unwanted SET number = number + ?", (number,))
+            self.files.change(self.key, [later, (SET_META, ("request", str(number + known)))])
 
     def request(self, erased: int = 0) -> ItemsRequest | None:
         """The user's request to forget items, if there is one after the request number ``erased``."""
@@ -153,29 +165,34 @@ class Member:
             self.files.change(self.key, [(statement, (number,)) for statement in remove], scrubbed=True)
 
     def accept(self, number: int, n_items: int) -> None:
-        """Store the number of an order and the size of the catalogue; refuse if either is lower than before."""
+        """Store the number of an order; refuse if it, or the size of the catalogue, is lower than before."""
         if number < int(self._meta("order")):
             raise RefusedError(reasons.OUTDATED)
-        if n_items < (known := self.n_items):
+        if n_items < self.n_items:
             raise RefusedError(reasons.FEWER_ITEMS)
         self._set("order", str(number))
-        if n_items > known:
+
+    def set_n_items(self, n_items: int) -> None:
+        """Store the size of the catalogue, once a model of that size was received."""
+        if n_items > self.n_items:
             self._set("items", str(n_items))
 
     @property
     def n_items(self) -> int:
         """The largest size of the catalogue that the user has seen."""
-        return max(int(_meta(self.files, self.key, "items") or 0), self.terms.n_items)
+        return max(self._number("items"), self.terms.n_items)
 
     @property
     def last_asked(self) -> int:
         """The latest round that the user was asked for."""
-        return int(_meta(self.files, self.key, "round") or 0)
+        return self._number("round")
 
-    def reached(self, round_: int) -> None:
-        """Store the latest round that the user was asked for: interactions added later count after it."""
-        if round_ > self.last_asked:
-            self._set("round", str(round_))
+    def reached(self, first: int, last: int) -> None:
+        """Store the first and the last round that the user was asked for: interactions added later count after it."""
+        if last > self.last_asked:
+            self._set("round", str(last))
+        if not 0 < self._number("first") <= first:
+            self._set("first", str(first))
 
     def store(self, trajectory: str) -> SqliteStore:
         """This user's log on a trajectory."""
@@ -253,6 +270,9 @@ class Member:
         if found is None:
             raise RefusedError(reasons.NOT_ENROLLED)
         return found
+
+    def _number(self, name: str) -> int:
+        return int(_meta(self.files, self.key, name) or 0)
 
     def _set(self, name: str, value: str) -> None:
         self.files.change(self.key, [(SET_META, (name, value))])

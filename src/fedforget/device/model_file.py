@@ -67,17 +67,21 @@ class ModelFile:
     def extend_catalogue(self, n_items: int, last: Sequence[ItemId]) -> None:
         """Store the ids of the last items of a catalogue of ``n_items`` items, as far as they are new.
 
-        A device that has no catalogue, or lacks ids before these, stores nothing.
+        A device that has no catalogue that it can read, or lacks ids before these, stores nothing.
         """
         first = n_items - len(last)
-        if not self.catalogue_size():
+        try:
+            items = self.catalogue()
+        except RunError:
             return
-        items = self.catalogue()
         known = items[first:]
-        if known != list(last[: len(known)]):
+        new = last[len(known) :]
+        if known != list(last[: len(known)]) or len({*items, *new}) != len(items) + len(new):
             raise RefusedError(reasons.OTHER_ITEMS)
-        if len(items) >= first and len(known) < len(last):
-            self.save_catalogue([*items, *last[len(known) :]])
+        if new and items and type(new[0]) is not type(items[0]):
+            raise RefusedError(reasons.OTHER_ITEMS)
+        if len(items) >= first and new:
+            self.save_catalogue([*items, *new])
 
     def catalogue_size(self) -> int:
         """The number of items whose ids are stored; 0 without a catalogue."""
@@ -88,6 +92,8 @@ class ModelFile:
         path = self.folder / CATALOGUE
         try:
             items: list[ItemId] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(items, list):
+                raise ValueError("it is not a list")
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{path} cannot be read: {error}.", "Store it again: Device(state).set_catalogue(invitation)."

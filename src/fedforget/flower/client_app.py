@@ -32,8 +32,10 @@ def run(message: Message, context: Context) -> Message:
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the model on this device's users; only sums leave the device."""
     order, public = messages.unpack_order(message.content), messages.unpack_public(message.content)
-    users, sums = _host(context).evaluate(order, public)
-    return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **sums})}))
+    host = _host(context)
+    users, sums = host.evaluate(order, public)
+    notice = messages.pack_notice(host.notice(order))
+    return sealed_reply(message, RecordDict({"evaluation": MetricRecord({"users": users, **sums}), "notice": notice}))
 
 
 @app.query("wipe")

@@ -58,6 +58,8 @@ class FlowerFleet:
         totals, count = np.zeros(len(METRICS)), 0
         for node, content in replies.contents.items():
             metrics = _metrics(content, len(orders[node].users))
+            with suppress(MessageError):
+                self.note(node, messages.unpack_notice(content, orders[node]), orders[node])
             if metrics is None:
                 failures |= dict.fromkeys(orders[node].users, reasons.IMPOSSIBLE_METRICS)
             else:
@@ -68,10 +70,10 @@ class FlowerFleet:
         full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
         return FleetEvaluation(K, count, sampled, full, failures)
 
-    def remove_items(self, history: History, users: Sequence[UserId]) -> None:
+    def remove_items(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> None:
         round_ = history.last_round + 1
         orders = self.orders(history, history, {round_: users})
-        contents = {node: messages.pack_order(order, RemoveItems()) for node, order in orders.items()}
+        contents = {node: messages.pack_order(order, RemoveItems(), public) for node, order in orders.items()}
         replies = self.transport.send(messages.RUN, contents, str(round_))
         for node, content in replies.contents.items():
             with suppress(MessageError):  # not confirmed, so it is asked again
@@ -79,9 +81,9 @@ class FlowerFleet:
 
     def note(self, node: int, notice: Notice, order: Order) -> None:
         """Store what a device told besides its results."""
-        if order.new_items:
+        if order.sizes:
             self.registry.set_known_items(node, min(notice.added_items, order.sizes[-1][1] - order.sizes[0][1]))
-        if notice.requests:
+        if notice.requests and not order.branches:  # a device asks again after a replay
             self.registry.ask(notice.requests)
         if notice.erased:
             self.registry.confirm_removals(notice.erased)

@@ -25,7 +25,7 @@ from fedforget.protocol.factors import Factors
 from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.tasks import TASKS, Task
-from fedforget.protocol.terms import Parameters
+from fedforget.protocol.terms import LAST_ROUND, Parameters
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 
@@ -103,6 +103,8 @@ def unpack_order(content: RecordDict) -> Order:
     first = min((rounds[0] for rounds in order.rounds), default=order.round)
     if len(sizes) != 1 or order.in_service not in trajectories or first != order.round:
         raise MessageError(CONTRADICTION)
+    if not all(0 <= round_ <= LAST_ROUND for round_ in order.asked):
+        raise MessageError(CONTRADICTION)
     return order
 
 
@@ -173,12 +175,13 @@ def pack_results(results: Mapping[int, CohortResult], notice: Notice | None = No
         content["stored"] = _pack_updates(stored)
         record["stored_users"] = list(stored.users)
     content["result"] = ConfigRecord(record)
-    content["notice"] = ConfigRecord(_notice_record(notice or Notice()))
+    content["notice"] = pack_notice(notice or Notice())
     return content
 
 
-def _notice_record(notice: Notice) -> dict[str, Any]:
-    return {
+def pack_notice(notice: Notice) -> ConfigRecord:
+    """What a device tells besides its results."""
+    record: dict[str, Any] = {
         "added_items": notice.added_items,
         "users": [request.user for request in notice.requests],
         "numbers": [request.number for request in notice.requests],
@@ -186,6 +189,7 @@ def _notice_record(notice: Notice) -> dict[str, Any]:
         "counts": [request.count for request in notice.requests],
         "erased": list(notice.erased),
     }
+    return ConfigRecord(record)
 
 
 def unpack_notice(content: RecordDict, order: Order) -> Notice:

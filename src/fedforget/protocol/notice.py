@@ -11,7 +11,7 @@ from fedforget.runtime.randomness import UserId
 class ItemsRequest:
     """A user's own request to forget some interactions: how many, and the round from which the first counted.
 
-    The items are not named. ``number`` grows with every request of the user.
+    The items are not named. ``number`` is 1 for the user's first request and grows with every other.
     """
 
     user: UserId

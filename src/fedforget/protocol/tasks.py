@@ -34,11 +34,11 @@ class Task(Component):
 class Train(Task):
     """Train from the global parameters for ``epochs`` epochs.
 
-    Devices train on the interactions that count in the round or, with ``current``, on all that they have.
+    Devices train on the interactions that count in the round or, if it is not 0, in the round ``counted_in``.
     """
 
     epochs: int
-    current: bool = False
+    counted_in: int = 0
 
     name: ClassVar[str] = "train"
 
@@ -70,10 +70,9 @@ class Recall(Task):
 
 @dataclass(frozen=True)
 class RemoveItems(Task):
-    """Go to the trajectory in service and remove what was erased, without any training."""
+    """Go to the trajectory in service and remove what was erased, without any training; the new model comes with it."""
 
     name: ClassVar[str] = "remove-items"
-    needs_parameters: ClassVar[bool] = False
 
 
 TASKS = Registry("task", "fedforget.tasks", Task, Train, Replay, Recall, RemoveItems)

@@ -25,6 +25,12 @@ from fedforget.protocol.tasks import Task
 Parameters = tuple[Array, Array]
 
 
+#: The largest catalogue that a device accepts.
+MOST_ITEMS = 1 << 24
+#: The last round that a device accepts.
+LAST_ROUND = (1 << 31) - 2
+
+
 class RefusedError(RunError):
     """An order that a device refuses, with one of the ``reasons``."""
 
@@ -68,7 +74,7 @@ class Terms(DeviceConfig):
         """The sizes of the catalogue that came with an order, checked: it begins as agreed and only grows."""
         sizes = sizes or ((0, self.n_items),)
         grows = all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(sizes))
-        if sizes[0] != (0, self.n_items) or not grows:
+        if sizes[0] != (0, self.n_items) or not grows or sizes[-1][1] > MOST_ITEMS:
             raise RefusedError(reasons.OTHER_MODEL)
         return CatalogueSizes(sizes)
 
@@ -91,9 +97,11 @@ class Terms(DeviceConfig):
             raise RefusedError(reasons.OTHER_MODEL)
 
     def check_task(self, task: Task) -> None:
-        """Raise ``RefusedError`` if a task has more epochs than agreed."""
+        """Raise ``RefusedError`` if a task has more epochs than agreed, or a round that cannot be."""
         if not 1 <= getattr(task, "epochs", 1) <= self.training.epochs:
             raise RefusedError(reasons.TOO_MANY_EPOCHS)
+        if not 0 <= getattr(task, "counted_in", 0) <= LAST_ROUND:
+            raise RefusedError(reasons.OTHER_MODEL)
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "federation": self.federation, "n_items": self.n_items}

@@ -37,7 +37,7 @@ class Fleet(Protocol):
     def evaluate(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> FleetEvaluation:
         """Evaluate a model on the devices, with the users' test items."""
 
-    def remove_items(self, history: History, users: Sequence[UserId]) -> None:
+    def remove_items(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> None:
         """Ask the users' devices to go to the trajectory in service and to remove what was erased."""
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:

@@ -58,8 +58,8 @@ class Membership:
 
     def erased(self, users: Sequence[UserId]) -> list[int]:
         """The number of each user's last request to forget items that this history is without; 0 for none."""
-        found = dict(self._db.execute("SELECT user, number FROM erased"))
-        return [found.get(user, 0) for user in users]
+        query = "SELECT COALESCE(MAX(number), 0) FROM erased WHERE user = ?"
+        return [int(self._db.execute(query, (user,)).fetchone()[0]) for user in users]
 
     def set_erased(self, numbers: Mapping[UserId, int]) -> None:
         """Store that this history is without the items of these requests."""

@@ -6,8 +6,9 @@
     user(user PRIMARY KEY, key TEXT)                               the key of the node that a user is on
     wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
         wipe orders: the salt of the pseudonym is stored only here, and removed when the order is confirmed
-    removal(number INTEGER PRIMARY KEY, user, request TEXT, confirmed INTEGER)
-        users who stay and whose forgotten items their devices must remove; without the user once it is confirmed
+    removal(number INTEGER PRIMARY KEY, user, pseudonym TEXT, request TEXT, confirmed INTEGER)
+        users who stay and whose forgotten items their devices must remove; without the user once it is confirmed, and
+        with the pseudonym of a wipe order if the user is forgotten as a whole before
     items_request(user PRIMARY KEY, number INTEGER, since INTEGER, count INTEGER)
         requests to forget items that devices sent
     known_items(key TEXT PRIMARY KEY, added INTEGER)               the number of added items whose ids a node has
@@ -37,7 +38,7 @@ CREATE TABLE IF NOT EXISTS wipe (
     confirmed INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS removal (
-    number INTEGER PRIMARY KEY, user, request TEXT NOT NULL, confirmed INTEGER NOT NULL
+    number INTEGER PRIMARY KEY, user, pseudonym TEXT, request TEXT NOT NULL, confirmed INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS items_request (
     user PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, count INTEGER NOT NULL
@@ -95,6 +96,7 @@ class NodeRegistry:
         with self._db:
             self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
             self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, str(node)))
+            self._db.execute("DELETE FROM known_items WHERE key = ?", (key,))
             self._db.executemany("INSERT OR IGNORE INTO user VALUES (?, ?)", [(user, key) for user in users])
             self._db.executemany("INSERT OR IGNORE INTO readmitted VALUES (?)", [(user,) for user in readmitted])
 
@@ -192,12 +194,13 @@ class NodeRegistry:
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM readmitted WHERE user = ?", (user,))
-                self._db.execute("UPDATE removal SET user = NULL WHERE user = ?", (user,))
                 found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
                 if found is not None:
                     salt = secrets.token_hex(16)
                     order = (pseudonym(user, salt), salt, found[0], request)
                     self._db.execute("INSERT INTO wipe VALUES (?, ?, ?, ?, 0)", order)
+                    superseded = "UPDATE removal SET user = NULL, pseudonym = ? WHERE user = ?"
+                    self._db.execute(superseded, (order[0], user))
                     self._db.execute("DELETE FROM user WHERE user = ?", (user,))
         scrub(self._db)
 
@@ -211,7 +214,12 @@ class NodeRegistry:
         done = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = 1 WHERE pseudonym = ?"
         with self._db:
             self._db.executemany(done, [(order.pseudonym,) for order in orders])
+            self._db.executemany(
+                "UPDATE removal SET pseudonym = NULL, confirmed = 1 WHERE pseudonym = ?",
+                [(order.pseudonym,) for order in orders],
+            )
             self._db.execute("DELETE FROM node WHERE key NOT IN (SELECT key FROM user UNION SELECT key FROM wipe)")
+            self._db.execute("DELETE FROM known_items WHERE key NOT IN (SELECT key FROM node)")
         scrub(self._db)
 
     def wiped(self) -> dict[str, int]:

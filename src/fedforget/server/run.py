@@ -143,7 +143,8 @@ class Run:
         assert self.path is not None
         for folder in self._other_trajectories():
             shutil.rmtree(folder)
-        for file in (*self.path.glob(".*.part"), *self.path.glob("receipts/.*.part"), self.path / "request.json"):
+        own = (self.path / f".{name}.part" for name in ("config.toml", "request.json"))
+        for file in (*own, *self.path.glob("receipts/.*.part"), self.path / "request.json"):
             file.unlink(missing_ok=True)
 
     def _check_current(self) -> None:

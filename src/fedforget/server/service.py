@@ -117,34 +117,37 @@ class Service(Coordinator):
                     f"Item id {other[0]!r} is of another type than {invitation.items[0]!r} in the catalogue.",
                     "In one federation all item ids are whole numbers, or all are strings.",
                 )
+            if odd := [item for item in items if item == "" or (isinstance(item, int) and abs(item) >= 2**63)]:
+                raise ConfigError(f"{odd[0]!r} cannot be an item id.", "Ids are 64-bit whole numbers or text.")
             new = [item for item in dict.fromkeys(items) if item not in known]
             if new:
                 replace(invitation, items=[*invitation.items, *new]).save(self.path / NAME)
         return new
 
     def _grow(self) -> None:
-        """Admit new users and items from the next round on."""
+        """Admit new users and items from the next round on; not while an erasure waits, which has branched already."""
+        if self.waiting is not None:
+            return
         users = self._new_users(self.history.membership.users())
-        items = self._new_items()
+        path = self.path / NAME
+        stat = path.stat() if path.exists() else None
+        signature = None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        items = [] if signature == self._invitation else self._new_items()
         if users or items:
             number = self.history.membership.additions() + 1
             self.history.extend(number, self.rounds + 1, users, items)
             self.registry.admitted(users)
+        self._invitation = signature
 
     def _new_items(self) -> list[ItemId]:
-        """The items in the invitation that are not in the history yet; read only if the file has changed."""
+        """The items in the invitation that are not in the history yet."""
         path = self.path / NAME
-        stat = path.stat() if path.exists() else None
-        signature = None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if signature == self._invitation:
-            return []
-        listed = read_invitation(path)["items"] if stat else []
+        listed: list[ItemId] = read_invitation(path)["items"]
         base, added = self.n_items, self.history.catalogue.ids()
         if catalogue_digest(listed[:base]) != self.config.data["digest"] or listed[base : base + len(added)] != added:
             raise RunError(
                 f"{path} does not list the items of this federation.", "Restore it; items are never removed or moved."
             )
-        self._invitation = signature
         return listed[base + len(added) :]
 
     @property
@@ -201,6 +204,7 @@ class Service(Coordinator):
         super().abandon_forgetting()
         if request is not None:
             self.queue.remove(request.id)
+            self.registry.drop_requests(_items_requests(request))
 
     def evaluate(self) -> FleetEvaluation:
         """Evaluate the model on the devices; returns the means over their users."""
@@ -210,7 +214,12 @@ class Service(Coordinator):
 
     def _forget_queued(self, tell: Tell) -> None:
         """Carry out the erasure that was interrupted, then those in the queue."""
+        devices_asked = False
         while (request := self._next_request()) is not None:
+            if not request.users and request.partial:  # once before each round, so that no device stops the training
+                if devices_asked:
+                    return
+                devices_asked = True
             if not request.users and not request.partial:
                 self.queue.refuse(request.id, "None of its users is a member.")
                 continue
@@ -244,8 +253,9 @@ class Service(Coordinator):
         asked = [r for r in self.registry.items_requests() if r.user in members]
         for request in self.queue.waiting():
             users = tuple(user for user in request.users if user in members)
-            alone = METHODS.build(request.method).needs_whole_updates()
-            return replace(request, users=users, partial=() if alone else _partial(asked, users))
+            method = METHODS.build(request.method)
+            together = users and method.begin(1, self.rounds) == 1 and not method.needs_whole_updates()
+            return replace(request, users=users, partial=_partial(asked, users) if together else ())
         method = default_method(self.model)
         return ErasureRequest.new((), method.settings(), partial=_partial(asked)) if asked else None
 
@@ -261,7 +271,7 @@ class Service(Coordinator):
                 if orders:
                     self.registry.confirm(self.fleet.wipe(orders))
                 if open_removals:
-                    self.fleet.remove_items(self.history, open_removals)
+                    self.fleet.remove_items(self.history, self.public, open_removals)
         wiped = self.registry.wiped()
         for receipt in self.receipts():
             if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
@@ -272,6 +282,7 @@ class Service(Coordinator):
 
     def _after_erasure(self, erasure: Erasure) -> None:
         self._load()
+        self._invitation = None  # the new history may lack items that came while the erasure was interrupted
 
     def _roll_back_devices(self, round_: int) -> None:
         """Each device rolls back by itself when it gets its next order."""

@@ -35,7 +35,13 @@ class Trial:
     """
 
     def __init__(
-        self, folder: Path, config: RunConfig, train: Interactions, test: Interactions, devices: int = 3
+        self,
+        folder: Path,
+        config: RunConfig,
+        train: Interactions,
+        test: Interactions,
+        devices: int = 3,
+        secret: str | None = None,
     ) -> None:
         if not 1 <= devices <= train.n_users:
             raise ConfigError(
@@ -47,7 +53,7 @@ class Trial:
         self.hosted: dict[str, list[UserId]] = {f"device-{i + 1}": users[i::devices] for i in range(devices)}
         self.network = Network(self.folder / "network")
         self.invitation = create_federation(self.run, config, train.item_ids.tolist())
-        self._enrol(train, test)
+        self._enrol(train, test, secret)
 
     def __enter__(self) -> Self:
         self.network.start()
@@ -91,14 +97,15 @@ class Trial:
         ErasureQueue(self.run).add(request)
         return request
 
-    def _enrol(self, train: Interactions, test: Interactions) -> None:
+    def _enrol(self, train: Interactions, test: Interactions, secret: str | None) -> None:
         if (self.run / "registry.sqlite").exists():  # already enrolled; users without a file were forgotten
             return
         for name, users in self.hosted.items():
             device = Device(self.state(name))
             for user in users:
                 if not self.file(user).exists():
-                    device.join(self.invitation, user, train.item_ids_of(user), test.item_ids_of(user))
+                    items = train.item_ids_of(user), test.item_ids_of(user)
+                    device.join(self.invitation, user, *items, secret=secret)
 
     def _connect(self) -> None:
         """Start the nodes and register their users who were not forgotten."""

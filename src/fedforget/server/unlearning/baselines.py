@@ -58,7 +58,7 @@ class Retrain(Method):
         optimiser = replace(server.optimiser, lr=server.optimiser.lr * self.lr_scale, horizon=self.steps)
         aggregator = replace(past.aggregator, server=replace(server, optimiser=optimiser))
         ((end, users),) = past.asked.items()
-        results = past.clients.run(Train(past.epochs, current=True), past.asked, past.public)
+        results = past.clients.run(Train(past.epochs, counted_in=past.of.last), past.asked, past.public)
         step, accepted = aggregator.combine(results[end], past.public, users)
         everyone = len(aggregator.roster.users)
         return aggregator.apply(past.state, step, past.number, everyone), {end: accepted}
