@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_sorting_moves_rows_with_their_items(workers):
     items = np.concatenate([rng.permutation(40)[:size] for size in sizes]).astype(np.int32)
     rows = np.stack([items, items * 2, items * 3], axis=1).astype(np.float32)
     found, moved = in_catalogue_order(ptr, items, rows, 40, Workers(workers))
-    for start, stop in zip(ptr, ptr[1:], strict=False):
+    for start, stop in itertools.pairwise(ptr):
         np.testing.assert_array_equal(found[start:stop], np.sort(items[start:stop]))
     np.testing.assert_array_equal(moved, np.stack([found, found * 2, found * 3], axis=1))
 

@@ -64,7 +64,7 @@ def accuracy(
     wanted = data or DATASETS[: 1 if quick else None]
     datasets = load_all(wanted, folder, file_options(user_column, item_column, separator))
     if out is not None:
-        make_folder(out)
+        make_folder(out, private=False)
     show.tell_if_compiling()
     rounds = rounds if rounds is not None else QUICK_ROUNDS if quick else ROUNDS
     result = bench_accuracy(
@@ -75,9 +75,9 @@ def accuracy(
         say=lambda line: show.notes.print(line, markup=False, soft_wrap=True),
     )
     if out is not None:
-        write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        write_file(out / "result.json", (json.dumps(result, indent=2) + "\n").encode(), private=False)
         for kind in ("png", "svg"):
-            write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind))
+            write_file(out / f"accuracy.{kind}", accuracy_plot(result, kind), private=False)
     tables = [accuracy_table(name, row, result["settings"]) for name, row in result["datasets"].items()]
     show.result(result, as_json, *tables, *([] if out is None else [f"Saved in {out}."]))
 

@@ -55,7 +55,7 @@ def quickstart(
         f"fedforget evaluate {run}",
         f"fedforget forget {run} --users {user} --dry-run",
     ]
-    write_file(report, html_report(result, commands).encode())
+    write_file(report, html_report(result, commands).encode(), private=False)
     title = f"{setting['data']}: {setting['malicious_users']} malicious of {setting['users']:,} users, {rounds} rounds"
     show.result(
         {**result, "run": str(run), "report": str(report)},

@@ -217,7 +217,7 @@ def export(
 ) -> None:
     """Export item and user vectors. Their dot product scores items that a user does not have."""
     fed = open_run(run)
-    make_folder(out)
+    make_folder(out, private=False)
     written = {}
     for name, frame in (("items", fed.item_vectors()), ("users", fed.user_vectors())):
         frame.write_parquet(out / f"{name}.parquet")

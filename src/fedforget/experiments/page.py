@@ -170,11 +170,11 @@ def write(folder: Path, frame: pl.DataFrame, into: Path | None = None) -> Path:
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(f"Cannot read {into}: {error}.", "Give the path of an existing Markdown page.") from error
         pages[into] = insert(text, section(frame, relative_prefix(into, folder)))
-    make_folder(folder)
+    make_folder(folder, private=False)
     for name, data in study_plots(summarize(current(frame))):
-        write_file(folder / name, data)
+        write_file(folder / name, data, private=False)
     for path, text in pages.items():
-        write_file(path, text.encode())
+        write_file(path, text.encode(), private=False)
     return folder / "page.md"
 
 

@@ -69,7 +69,7 @@ class Results:
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append finished experiments in one write."""
-        make_folder(self.path.parent)
+        make_folder(self.path.parent, private=False)
         text = StringIO()
         writer = csv.DictWriter(text, SCHEMA, lineterminator="\n")
         try:

@@ -37,5 +37,5 @@ def write_app(folder: Path, config: Config) -> Path:
         "license": "Apache-2.0",
     }
     content = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
-    write_file(make_folder(folder) / "pyproject.toml", content.encode())
+    write_file(make_folder(folder, private=False) / "pyproject.toml", content.encode(), private=False)
     return folder

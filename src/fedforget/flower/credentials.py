@@ -74,7 +74,7 @@ def make_certificates(folder: Path, hosts: Sequence[str] = LOOPBACK) -> Certific
     write_private(files.key, _pem(key, serialization.PrivateFormat.PKCS8))
     for path, builder in ((files.certificate, server), (files.authority, authority)):
         certificate = builder.sign(authority_key, hashes.SHA384())
-        write_file(path, certificate.public_bytes(serialization.Encoding.PEM))
+        write_file(path, certificate.public_bytes(serialization.Encoding.PEM), private=False)
     return files
 
 
@@ -89,7 +89,7 @@ def make_node_key(path: Path) -> Path:
         write_private(path, _pem(key, serialization.PrivateFormat.OpenSSH))
     if not public.exists():
         encoding, format_ = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        write_file(public, key.public_key().public_bytes(encoding, format_) + b"\n")
+        write_file(public, key.public_key().public_bytes(encoding, format_) + b"\n", private=False)
     return public
 
 

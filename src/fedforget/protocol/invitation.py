@@ -37,7 +37,7 @@ class Invitation:
 
     def save(self, path: Path) -> None:
         values = {"format": FORMAT, "terms": self.terms.to_dict(), "items": list(self.items)}
-        write_file(path, json.dumps(values).encode())
+        write_file(path, json.dumps(values).encode(), private=False)
 
     @classmethod
     def load(cls, path: Path) -> Invitation:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from fedforget.errors import RunError
+from fedforget.runtime.files import can_write, make_private
 
 
 def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
@@ -15,15 +19,36 @@ def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
     log may still hold until ``scrub``.
     """
     name = ":memory:" if path is None else str(path)
+    if path is not None and path.exists() and not can_write(path.parent):
+        return _open_to_read(path)
     try:
+        if path is not None:
+            make_private(path)
         db = sqlite3.connect(name, check_same_thread=False)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")
         db.executescript(schema)
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         raise RunError(f"Cannot open {name}: {error}.", "Check that it is fedforget's and can be written.") from error
     return db
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """A database in a folder that cannot be written. One with a write-ahead log is read from a copy."""
+    try:
+        log = path.with_name(path.name + "-wal")
+        if not (log.exists() and log.stat().st_size):
+            return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
+        with tempfile.TemporaryDirectory() as folder:
+            for file in (path, log):
+                shutil.copyfile(file, Path(folder) / file.name)
+            with closing(sqlite3.connect(Path(folder) / path.name)) as copy:
+                db = sqlite3.connect(":memory:", check_same_thread=False)
+                copy.backup(db)
+        return db
+    except (OSError, sqlite3.Error) as error:
+        raise RunError(f"Cannot read {path}: {error}.", "Check that it is fedforget's and can be read.") from error
 
 
 def scrub(db: sqlite3.Connection) -> None:

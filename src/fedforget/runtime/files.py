@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedforget.errors import BusyError, RunError
 
+#: Files and folders that only their owner can read, whatever the umask.
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a temporary file and rename it: a reader or a crash sees the old file or the new one, never a part."""
+
+def write_file(path: Path, data: bytes, *, private: bool = True) -> None:
+    """Write a temporary file and rename it: a reader or a crash sees the old file or the new one, never a part.
+
+    Only the owner can read it unless it is not ``private``.
+    """
     temporary = path.with_name(f".{path.name}.part")
     try:
+        temporary.unlink(missing_ok=True)
+        if private:
+            make_private(temporary)
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
+
+
+def make_private(path: Path) -> None:
+    """Create an empty file that only its owner can read, unless it exists."""
+    with suppress(FileExistsError):
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
+        os.fchmod(handle, PRIVATE_FILE)
+        os.close(handle)
+
+
+def can_write(path: Path) -> bool:
+    """Whether this process may write to a file or folder."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -30,18 +54,38 @@ def link_file(source: Path, target: Path) -> None:
         try:
             target.hardlink_to(source)
         except (OSError, NotImplementedError):
+            make_private(target)
             shutil.copyfile(source, target)
     except OSError as error:
         raise cannot_write(target, error) from error
 
 
-def make_folder(path: Path) -> Path:
-    """Create a folder and its parents, unless it exists."""
+def make_folder(path: Path, *, private: bool = True) -> Path:
+    """Create a folder and its parents, unless it exists; only the owner can read it unless it is not ``private``."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        missing = list(itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents)))
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            if private:
+                folder.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise cannot_write(path, error) from error
     return path
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with everything in it, also while other processes remove from it or still write to it."""
+    for pause in (0.0, 0.05, 0.2, 1.0):
+        time.sleep(pause)
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"Cannot remove {path}: {error.strerror}.", "Remove it, or open the run again later.") from error
 
 
 def cannot_write(path: Path, error: Exception) -> RunError:
@@ -65,7 +109,7 @@ def only_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
         yield
         return
     try:
-        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, PRIVATE_FILE)
     except OSError as error:
         raise cannot_write(folder / "lock", error) from error
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fedforget.errors import ConfigError, QuorumError, RunError
+from fedforget.errors import ConfigError, QuorumError, RunError, RunWarning
 from fedforget.models import GlobalParameters, Recommender
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
@@ -170,6 +172,15 @@ class Coordinator(ABC):
             config = replace(self.config.without(erasure.forgotten), trajectory=before + 1, data=data)
             try:
                 self._run.commit_erasure(new, config, receipt)
+            except (RunError, OSError, sqlite3.Error) as error:
+                if self.config.trajectory == before:
+                    raise
+                warnings.warn(
+                    f"The new model is in service, but not everything was removed yet: {error}. Open the run again to "
+                    "finish.",
+                    RunWarning,
+                    stacklevel=4,
+                )
             finally:
                 if self.config.trajectory != before:  # committed, even if a later step failed
                     self._after_erasure(erasure)

@@ -96,9 +96,10 @@ class History:
         self._snapshots = Snapshots(folder, layout)
         self._path = (folder or Path()) / "history.sqlite"
         self._db = open_database(None if folder is None else self._path, SCHEMA)
-        with self._db:
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
+        if self._meta("hash_key") is None:
+            with self._db:
+                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
+                self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
         self.membership = Membership(self._db)
         self.catalogue = Catalogue(self._db)
         found = self._meta("format")

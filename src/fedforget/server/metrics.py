@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedforget.runtime.files import cannot_write, write_file
+from fedforget.runtime.files import cannot_write, make_private, write_file
 
 
 class MetricsFile:
@@ -20,17 +20,18 @@ class MetricsFile:
         if self.path is None:
             return
         try:
+            make_private(self.path)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
     def read(self) -> list[dict[str, Any]]:
-        """All complete lines; a line that a crash cut short is left out."""
+        """All lines that can be read; a line that a crash cut short, or a damaged one, is left out."""
         if self.path is None or not self.path.exists():
             return []
         lines = []
-        for text in self.path.read_text(encoding="utf-8").splitlines():
+        for text in self.path.read_bytes().splitlines():
             with suppress(ValueError):
                 lines.append(json.loads(text))
         return [line for line in lines if isinstance(line, dict) and "round" in line]

@@ -11,13 +11,14 @@ that an erasure already committed is finished.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fedforget.errors import BusyError, RunError
-from fedforget.runtime.files import make_folder, only_writer, write_file
+from fedforget.runtime.files import can_write, make_folder, only_writer, remove_folder, write_file
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig, comparable, first_difference, read_config
 from fedforget.server.trajectory import OpenDevices, Trajectory
@@ -41,6 +42,7 @@ class Run:
         self._open_devices = open_devices
         self._on_commit = on_commit
         self._busy = False
+        self._receipts_written = False
         self.config = config if path is None else _prepare(path, config)
         self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
@@ -57,6 +59,8 @@ class Run:
         with nullcontext() if self.path is None else only_writer(self.path):
             self._check_current()
             self._finish_erasure()
+            if not self._receipts_written:
+                self.write_receipts()
             self._busy = True
             try:
                 yield
@@ -105,18 +109,22 @@ class Run:
             self._clear()
 
     def write_receipts(self) -> None:
-        """Write the receipts in the history to ``receipts/``, one file each."""
-        assert self.path is not None
+        """Write the receipts in the history to ``receipts/``, one file each, for people; missing ones again."""
+        if self.path is None or not (receipts := self.current.history.receipts()):
+            return
         folder = make_folder(self.path / "receipts")
-        for text in self.current.history.receipts():
+        for text in receipts:
             file = folder / f"{Receipt.from_json(text).request}.json"
-            if not file.exists() or file.read_text(encoding="utf-8") != text:
+            if not file.exists() or file.read_bytes() != text.encode():
                 write_file(file, text.encode())
+        self._receipts_written = True
 
     def _finish_if_committed(self) -> None:
         """Finish an erasure that was killed after its commit, unless another process does."""
         if self._unfinished():
             assert self.path is not None
+            if not can_write(self.path):  # reading works; the next process that can write finishes it
+                return
             with suppress(BusyError), only_writer(self.path):
                 self._check_current()
                 self.current = self._open(self.config.trajectory)
@@ -124,25 +132,40 @@ class Run:
                 self.current.close()
 
     def _finish_erasure(self) -> None:
-        """Finish an erasure that is committed; the caller holds the lock."""
+        """Finish an erasure that is committed; the caller holds the lock.
+
+        The old trajectory goes first and depends on nothing else. The request stays until all of it is done.
+        """
         if self._unfinished():
-            if self._on_commit is not None and (request := self.waiting()) is not None:
+            self._remove_other_trajectories()
+            request = None
+            with suppress(RunError):  # a request that cannot be read is removed
+                request = self.waiting()
+            if self._on_commit is not None and request is not None:
                 self._on_commit(request)
-            self.write_receipts()
-            self._clear()
+            self._receipts_written = False
+            try:
+                self.write_receipts()
+            finally:
+                self._clear()
 
     def _unfinished(self) -> bool:
         """Whether an erasure is committed, but the old trajectory or its request is still there."""
         if self.path is None:
             return False
+        if any(_number(folder) < self.config.trajectory for folder in self._other_trajectories()):
+            return True
         request = self.waiting()
         return bool(self._other_trajectories()) if request is None else request.trajectory <= self.config.trajectory
+
+    def _remove_other_trajectories(self) -> None:
+        for folder in self._other_trajectories():
+            remove_folder(folder)
 
     def _clear(self) -> None:
         """Remove every trajectory but the one in service, the request, and partly written files."""
         assert self.path is not None
-        for folder in self._other_trajectories():
-            shutil.rmtree(folder)
+        self._remove_other_trajectories()
         own = (self.path / f".{name}.part" for name in ("config.toml", "request.json"))
         for file in (*own, *self.path.glob("receipts/.*.part"), self.path / "request.json"):
             file.unlink(missing_ok=True)
@@ -165,6 +188,12 @@ class Run:
 
     def _folder(self, trajectory: int) -> Path | None:
         return None if self.path is None else self.path / f"trajectory-{trajectory}"
+
+
+def _number(folder: Path) -> int:
+    """The number of a trajectory's folder; that of an unfinished copy is higher than all."""
+    number = folder.name.removeprefix("trajectory-")
+    return int(number) if number.isdecimal() else sys.maxsize
 
 
 def _prepare(path: Path, config: RunConfig) -> RunConfig:

@@ -25,7 +25,7 @@ from fedforget.device.log.disk import CRC, foreign, is_whole, sealed, unreadable
 from fedforget.device.log.entries import Keys
 from fedforget.models.parameters import Array
 from fedforget.runtime.compiled import exact
-from fedforget.runtime.files import cannot_write, write_file
+from fedforget.runtime.files import can_write, cannot_write, write_file
 
 FORMAT = 1
 PRIVATE = struct.Struct("<8sII32s")
@@ -117,15 +117,16 @@ class PrivateFile:
 
     def _mapped(self) -> Records:
         """The records of the file; writing to the array writes to the file."""
+        writable = can_write(self._path)
         try:
-            with self._path.open("r+b") as file:
+            with self._path.open("r+b" if writable else "rb") as file:
                 head = file.read(HEAD)
                 if not is_whole(head) or not head.startswith(PRIVATE_START):
                     raise unreadable(self._path, "its head is damaged or of another version")
                 _, _, dim, owner = PRIVATE.unpack_from(head)
                 if owner.rstrip(b"\0") != self._federation.encode():
                     raise foreign(self._path)
-                raw = mmap.mmap(file.fileno(), 0)
+                raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY)
         except OSError as error:
             raise unreadable(self._path, str(error.strerror)) from error
         record = _record_type(dim)
