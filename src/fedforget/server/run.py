@@ -60,7 +60,8 @@ class Run:
             self._check_current()
             self._finish_erasure()
             if not self._receipts_written:
-                self.write_receipts()
+                with suppress(RunError, OSError):
+                    self.write_receipts()
             self._busy = True
             try:
                 yield
@@ -110,9 +111,8 @@ class Run:
 
     def write_receipts(self) -> None:
         """Write the receipts in the history to ``receipts/``, one file each, for people; missing ones again."""
-        if self.path is None or not (receipts := self.current.history.receipts()):
-            return
-        folder = make_folder(self.path / "receipts")
+        receipts = [] if self.path is None else self.current.history.receipts()
+        folder = make_folder(self.path / "receipts") if self.path is not None and receipts else Path()
         for text in receipts:
             file = folder / f"{Receipt.from_json(text).request}.json"
             if not file.exists() or file.read_bytes() != text.encode():
