@@ -262,6 +262,7 @@ class Devices:
         started = time.perf_counter()
         trained = self._trainer(plan, public, cohort.private, epochs)
         seconds = time.perf_counter() - started
+        self.config.bounds.shorten(trained.rows, trained.dense)
         if private_scale != 1:
             trained.private[:] = cohort.private + np.float32(private_scale) * (trained.private - cohort.private)
         sound = np.asarray(np.isfinite(trained.private).all(axis=1))

@@ -39,6 +39,7 @@ class IALS(Recommender):
 
     name: ClassVar[str] = "ials"
     closed_form: ClassVar[bool] = True
+    clip: ClassVar[float] = 100.0
     losses: ClassVar[Sequence[str]] = ("squared",)
 
     def __post_init__(self) -> None:

@@ -69,6 +69,8 @@ class Recommender(Component):
     #: least squares (``LocalTraining.refit``).
     dot_product: ClassVar[bool] = False
     losses: ClassVar[Sequence[str]] = ("bce", "bpr")
+    #: The largest norm of an item row in an update, unless the configuration of training says otherwise.
+    clip: ClassVar[float] = 20.0
 
     def __post_init__(self) -> None:
         if self.dim < 1:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedforget.errors import ConfigError
 from fedforget.models import MODELS, Recommender
+from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.log import Log
 from fedforget.protocol.sampler import SAMPLERS, MixedSampler, Sampler
 from fedforget.protocol.training import LocalTraining
@@ -38,12 +39,17 @@ class DeviceConfig:
                 "Leave refit out, or use a model that does, such as lightgcn or mf.",
             )
 
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds on updates."""
+        return Bounds(self.model.clip if self.training.clip is None else self.training.clip)
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as nested tables of plain values."""
         return {
             "model": self.model.settings(),
             "sampler": self.sampler.settings(),
-            "training": asdict(self.training),
+            "training": self.training.to_dict(),
             "log": self.log.to_dict(),
             "seed": int(self.seed),
         }

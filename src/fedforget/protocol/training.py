@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from fedforget.errors import ConfigError
 
@@ -13,7 +14,8 @@ class LocalTraining:
 
     With ``refit`` the device first fits its user vector to the current item table by least squares, instead of
     continuing from its last round; for models that score by a dot product. With ``send_counts`` it reports the number
-    of interactions it trained on, for aggregation rules that weigh by it.
+    of interactions it trained on, for aggregation rules that weigh by it. ``clip`` is the largest norm of an item row
+    in its update (see ``protocol.bounds``), by default that of the model.
     """
 
     epochs: int = 20
@@ -21,10 +23,18 @@ class LocalTraining:
     lr: float = 0.001
     refit: bool = False
     send_counts: bool = False
+    clip: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values; ``clip`` and ``send_counts``, which came later, only if they are set."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name not in ("clip", "send_counts") or value}
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("batch", self.batch)):
             if value < 1:
                 raise ConfigError(f"{name} is {value}.", f"Give at least 1; the default is {LocalTraining()}.")
+        if self.clip is not None and not 0 < self.clip < float("inf"):
+            raise ConfigError(f"clip is {self.clip}.", "Give the largest norm of an item row in an update, such as 20.")
         if not 0 < self.lr < 1:
             raise ConfigError(f"lr is {self.lr}.", "Give a learning rate between 0 and 1, such as 0.001.")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedforget.models import GlobalParameters
 from fedforget.models.parameters import Array
 from fedforget.protocol import reasons
+from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.updates import Updates
 from fedforget.runtime.compiled import exact, fast
 from fedforget.runtime.components import Component, Registry
@@ -22,6 +23,7 @@ _REASONS = {
     3: reasons.REPEATED_ITEM,
     4: reasons.WRONG_COUNT,
     5: reasons.REPEATED_USER,
+    6: reasons.TOO_LARGE,
 }
 
 
@@ -39,17 +41,26 @@ class Step:
 
 
 def screen(
-    updates: Updates, public: GlobalParameters, sent: int, *, numbers: bool = True, counts: bool = False
+    updates: Updates,
+    public: GlobalParameters,
+    sent: int,
+    *,
+    numbers: bool = True,
+    counts: bool = False,
+    bounds: Bounds | None = None,
 ) -> dict[int | str, str]:
     """The users whose updates are rejected, with the reason.
 
     ``sent`` is how many numbers each client sends beside item rows. ``numbers=False`` skips the search for NaN and
-    infinity, which reads every number. ``counts`` is whether the numbers of interactions are needed.
+    infinity, which reads every number. ``counts`` is whether the numbers of interactions are needed; ``bounds`` are
+    those of the users' terms.
     """
     if not updates.fits(public.items.shape[1], sent):
         return dict.fromkeys(updates.users, reasons.WRONG_SHAPE)
     twice = {user for user, times in Counter(updates.users).items() if times > 1}
     verdicts = _screen(updates.ptr, updates.items, updates.rows, updates.dense, public.items.shape[0], numbers)
+    if bounds is not None and (exceeded := bounds.exceeded(updates.ptr, updates.rows, updates.dense)) is not None:
+        verdicts[exceeded & (verdicts == 0)] = 6
     if counts:
         verdicts[(updates.sizes < 1) | (updates.sizes > public.items.shape[0])] = 4
     verdicts[[user in twice for user in updates.users]] = 5

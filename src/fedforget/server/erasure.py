@@ -115,7 +115,7 @@ class Erasure:
 
         tally, added = Tally(), 0
         if self.first is not None:
-            aggregator = Aggregator(self.config.server, self.config.model, self.roster)
+            aggregator = Aggregator(self.config.server, self.config.model, self.roster, self.config.bounds)
             past = self._past()
             tally = replay(self.method, past, new.history, clients, aggregator, self.config, quorum, after_round)
             added = self._add_rounds(new, clients, tally, after_round)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Recommender
+from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.tasks import Train
 from fedforget.protocol.updates import CohortResult
 from fedforget.runtime.randomness import UserId
@@ -25,12 +27,14 @@ from fedforget.server.state import ServerState
 class Aggregator:
     """Checks, combines and applies the updates of a cohort.
 
-    Some models need the number of users in the ``roster``, to scale regularisation.
+    Some models need the number of users in the ``roster``, to scale regularisation. Updates beyond ``bounds`` are
+    rejected.
     """
 
     server: ServerConfig
     model: Recommender
     roster: Roster
+    bounds: Bounds | None = None
 
     def combine(
         self, result: CohortResult, public: GlobalParameters, cohort: Sequence[UserId]
@@ -52,7 +56,14 @@ class Aggregator:
         """The result of a cohort without the updates that fail the checks, which become failures."""
         asked = set(cohort)
         counts = self.server.aggregation.needs_counts
-        rejected = screen(result.updates, public, self.model.update_layout.size, numbers=numbers, counts=counts)
+        rejected = screen(
+            result.updates,
+            public,
+            self.model.update_layout.size,
+            numbers=numbers,
+            counts=counts,
+            bounds=self.bounds,
+        )
         keep = np.array([user in asked and user not in rejected for user in result.updates.users], bool)
         updates = result.updates.only(keep)
         failures = {**result.failures, **rejected}
@@ -71,7 +82,14 @@ class Aggregator:
             return state
         users = self.roster.count(round_) if users is None else users
         items, dense = self.model.direction(state.public, step.items, step.dense, users)
-        return self.server.optimiser.apply(state, Step(items, dense), round_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            after = self.server.optimiser.apply(state, Step(items, dense), round_)
+        if not Step(after.public.items, after.public.dense).finite:
+            raise RunError(
+                f"Round {round_} would put NaN or infinity into the model, so it is not stored.",
+                "The model before it is in service. Lower the server's learning rate: --set server.optimiser.lr=…",
+            )
+        return after
 
     def _step(self, result: CohortResult, public: GlobalParameters) -> Step | None:
         return self.server.aggregation.combine(result.updates, public) if len(result.updates) else None
@@ -111,7 +129,7 @@ def run_rounds(
 
     The cohort of a round is drawn from the roster unless ``cohorts`` names it.
     """
-    aggregator = Aggregator(config.server, config.model, roster)
+    aggregator = Aggregator(config.server, config.model, roster, config.bounds)
     for round_ in range(history.last_round + 1, until + 1):
         state = history.grown(state, round_, config)
         named = None if cohorts is None else cohorts.get(round_)
