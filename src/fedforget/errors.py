@@ -42,6 +42,10 @@ class QuorumError(RunError):
     """Too few devices responded during an erasure; it was aborted and the old model stays in service."""
 
 
+class NoAnswerError(RunError):
+    """Too few devices answered in a step within its deadline; nothing of the step is stored, and it can be repeated."""
+
+
 class RunWarning(UserWarning):
     """Something about a run folder that its owner should know, such as lost rounds."""
 

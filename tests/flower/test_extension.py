@@ -17,6 +17,7 @@ import fedforget as ff
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 
 from fedforget.cli.main import app
+from fedforget.errors import NoAnswerError
 from fedforget.models import MODELS
 from fedforget.protocol import reasons
 from fedforget.protocol.encoding import ENCODINGS
@@ -130,10 +131,8 @@ def test_a_device_without_the_package_refuses_by_name(tmp_path: Path, installed:
         registry._known.pop(name, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(components, "_installed", lambda group: {})
-        world.train(1)
-    record = world.history.record(1)
-    assert not record.participants
-    assert set(record.failures.values()) == {reasons.MISSING_COMPONENT}
+        with pytest.raises(NoAnswerError, match=reasons.MISSING_COMPONENT):
+            world.train(1)
     world.close()
 
 

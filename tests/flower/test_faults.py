@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install '
 
 from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 
-from fedforget.errors import ConfigError
+from fedforget.errors import ConfigError, NoAnswerError, QuorumError
 from fedforget.flower import messages
 from fedforget.flower.fleet import FlowerFleet
 from fedforget.flower.transport import SEAL, sealed_reply
@@ -33,7 +34,7 @@ from fedforget.server.service import Service, create_federation
 from tests.deadly import deadly_at
 from tests.flower.in_process import InProcessGrid
 from tests.flower.test_contract import assert_same
-from tests.flower.worlds import USERS, OnFlower, Simulated, node_of
+from tests.flower.worlds import SEED, USERS, OnFlower, Simulated, node_of
 from tests.forks import processes
 
 BAD = 102
@@ -118,12 +119,96 @@ def test_a_lost_answer_leaves_nothing_behind_even_if_an_erasure_is_missed_too(lo
 
 
 def test_while_nobody_is_connected_no_round_is_wasted(world):
-    world.service.fleet.transport.patience = 30.0
+    said: list[str] = []
+    world.service.fleet.deadline, world.service.fleet.tell = 30.0, said.append
     world.disconnect(101, 102, 103)
     back = threading.Timer(0.5, world.disconnect)
     back.start()
     world.train(2)
+    assert "the device was not connected. Asking again in 1 s." in said[0]
     assert [len(world.history.record(round_).failures) for round_ in (1, 2)] == [0, 0]
+
+
+def test_a_round_that_nobody_answers_is_never_stored(world):
+    world.train(1)
+    before = world.public.digest
+    world.disconnect(101, 102, 103)
+    for _ in range(2):
+        with pytest.raises(NoAnswerError, match=rf"In round 2 0 of \d asked answered.*{reasons.NOT_CONNECTED}"):
+            world.train(2)
+    assert (world.service.rounds, world.public.digest) == (1, before)
+    world.disconnect()
+    world.train(2)
+    assert world.history.record(2).participants
+
+
+def test_a_replay_that_too_few_answer_is_suspended_and_goes_on(world, tmp_path):
+    reference = Simulated(tmp_path / "reference")
+    for each in (world, reference):
+        each.train(3)
+    leaver = world.history.record(1).participants[0]
+    world.service.fleet.replay_share = 0.5
+    world.disconnect(*[node for node in world.states if node != node_of(leaver)])
+    with pytest.raises(NoAnswerError, match="In round"):
+        world.forget([leaver], ff.FRU())
+    assert world.service.waiting is not None
+    assert world.service.rounds == 3
+    assert leaver in world.service.members
+    with pytest.raises(NoAnswerError):
+        world.train(4)
+    world.disconnect()
+    world.train(4)
+    reference.forget([leaver], ff.FRU())
+    reference.train(4)
+    assert_same(world, reference)
+    assert world.service.waiting is None
+    reference.close()
+
+
+def test_a_replay_that_requires_more_answers_is_aborted(world):
+    world.train(3)
+    leaver = world.history.record(1).participants[0]
+    world.service.fleet.replay_share = 0.5
+    world.disconnect(101, 102, 103)
+    with pytest.raises(QuorumError, match="In round 1"):
+        world.forget([leaver], ff.FRU(), require=0.9)
+    assert world.service.waiting is None
+    assert world.service.queue.waiting() == []
+
+
+def test_a_lingering_server_says_what_it_waits_for_and_takes_requests(world, monkeypatch):
+    world.train(2)
+    world.disconnect(101, 102, 103)
+    said: list[str] = []
+
+    def tell(line: str) -> None:
+        said.append(line)
+        if "Waiting for devices" in line and len(said) == 2:
+            world.disconnect()
+        if line.startswith("round 4"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedforget.server.service.POLL_SECONDS", 0.01)
+    with pytest.raises(KeyboardInterrupt):
+        world.service.serve(10, linger=True, tell=tell)
+    assert "Waiting for devices" in said[0]
+    assert world.service.rounds >= 3
+
+
+def test_after_a_lost_cohort_others_are_asked(tmp_path):
+    world = OnFlower(tmp_path, server=ff.ServerConfig(fraction=0.01))  # one user a round
+    world.train(1)
+    (user,) = world.service._roster().cohort(2, 0.01, SEED)
+    world.disconnect(node_of(user))
+    with pytest.raises(NoAnswerError):
+        world.train(2)
+    for _ in range(12):  # until somebody on another node is drawn
+        with suppress(NoAnswerError):
+            world.train(2)
+            break
+    assert world.history.record(2).participants
+    assert world.history.record(2).participants != [user]
+    world.close()
 
 
 def test_a_federation_that_nobody_has_joined_does_not_train(tmp_path):
@@ -299,11 +384,8 @@ def test_an_order_to_recall_several_rounds_is_refused(world):
     world.train(2)
     clients = world.service.fleet.clients(world.history, world.history)
     user = USERS[0]
-    results = clients.run(Recall(), {3: [user], 4: [user]})
-    assert {round_: result.failures for round_, result in results.items()} == {
-        3: {user: reasons.ONE_ROUND_ONLY},
-        4: {user: reasons.ONE_ROUND_ONLY},
-    }
+    with pytest.raises(NoAnswerError, match=f"2 × {reasons.ONE_ROUND_ONLY}"):
+        clients.run(Recall(), {3: [user], 4: [user]})
 
 
 def test_a_user_without_a_device_is_named(world):

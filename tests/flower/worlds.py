@@ -124,7 +124,7 @@ class OnFlower:
 
     def _open(self) -> Service:
         def fleet(config: RunConfig, registry: NodeRegistry) -> FlowerFleet:
-            return FlowerFleet(self.grid, config, registry, self.timeout, patience=0)
+            return FlowerFleet(self.grid, config, registry, self.timeout, deadline=0, replay_share=0.0)
 
         return Service(self.run, fleet)
 

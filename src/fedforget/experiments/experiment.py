@@ -88,7 +88,7 @@ class Experiment:
         """A hash of all settings that affect the result. A result with another fingerprint is outdated."""
         model = self.setting.build_model()
         variant = self.resolve().for_model(model)
-        training = {name: value for name, value in asdict(LocalTraining()).items() if name != "refit"}
+        training = {name: value for name, value in LocalTraining().to_dict().items() if name != "refit"}
         method = None if variant.method is None else _method_settings(variant.method)
         sampler = self.setting.build_sampler().settings()
         settings = [asdict(self.setting), model.settings(), sampler, training, GAMMA, method, variant.log.to_dict()]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedforget.errors import NoAnswerError
 from fedforget.flower import messages
 from fedforget.flower.arrays import MessageError
 from fedforget.flower.transport import Replies, Transport
@@ -32,19 +33,35 @@ from fedforget.server.history import History
 from fedforget.server.node_registry import NodeRegistry, WipeOrder
 from fedforget.server.run_config import RunConfig
 
+#: Seconds before a step that too few devices answered is asked again; doubled every time.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 #: Names of the metrics in a device's reply.
 METRICS = [*(f"sampled_{name}" for name in SAMPLED), *(f"full_{name}" for name in FULL)]
 
 
 class FlowerFleet:
-    """The devices of a federation; each node gets one message for all of its users."""
+    """The devices of a federation; each node gets one message for all of its users.
+
+    A step that too few devices answer is asked again for ``deadline`` seconds; ``tell`` says so. One update must come,
+    and in a replay the share ``replay_share`` of the devices must answer.
+    """
 
     def __init__(
-        self, grid: Grid, config: RunConfig, registry: NodeRegistry, timeout: float, patience: float = math.inf
+        self,
+        grid: Grid,
+        config: RunConfig,
+        registry: NodeRegistry,
+        timeout: float,
+        deadline: float = 600.0,
+        replay_share: float = 0.5,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.config = config
         self.registry = registry
-        self.transport = Transport(grid, timeout, patience=patience)
+        self.deadline = deadline
+        self.replay_share = replay_share
+        self.tell = tell
+        self.transport = Transport(grid, timeout)
 
     def clients(self, history: History, in_service: History) -> Clients:
         return FlowerClients(self, history, in_service)
@@ -163,13 +180,31 @@ class FlowerClients:
     in_service: History
 
     def run(self, task: Task, asked: Asked, public: GlobalParameters | None = None) -> dict[int, CohortResult]:
-        """Send a task to the users' nodes; stored updates come in the same reply."""
+        """Send a task to the users' nodes until enough of them have answered."""
+        share = self.fleet.replay_share if self.history is not self.in_service else 0.0
+        end, pause = time.monotonic() + self.fleet.deadline, FIRST_PAUSE
+        while True:
+            results = self._ask(task, asked, public)
+            expected = sum(len(users) for users in asked.values())
+            failures = [reason for result in results.values() for reason in result.failures.values()]
+            answered = expected - sum(reason in reasons.TRANSIENT for reason in failures)
+            if not expected or (answered >= share * expected and any(len(r.updates) for r in results.values())):
+                return results
+            counts = ", ".join(f"{count} × {reason}" for reason, count in Counter(failures).items())
+            problem = f"In round {min(asked)} {answered} of {expected} asked answered, with too few updates: {counts}."
+            if answered == expected or time.monotonic() + pause > end:
+                raise NoAnswerError(problem, "Nothing is stored. The round is asked for again when the server goes on.")
+            self.fleet.tell(f"{problem} Asking again in {pause:.0f} s.")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _ask(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
+        """Send a task to the users' nodes once; stored updates come in the same reply."""
         fleet, model = self.fleet, self.fleet.config.model
         sizes, stored = (model.dim, model.update_layout.size), getattr(task, "stored", False)
         orders = fleet.orders(self.history, self.in_service, asked)
         sent = public if task.needs_parameters else None
         contents = {node: messages.pack_order(order, task, sent) for node, order in orders.items()}
-        fleet.transport.wait_for_any(contents)
         replies = fleet.transport.send(messages.RUN, contents, str(min(asked)))
         users = list(dict.fromkeys(user for cohort in asked.values() for user in cohort))
         failures = fleet.failures(users, orders, replies)

@@ -18,6 +18,8 @@ CONFIG: dict[str, str | int | float | bool] = {
     "run": "",
     "rounds": 0,
     "timeout": 120.0,
+    "deadline": 600.0,
+    "replay-share": 0.5,
     "evaluate-every": 0,
     "linger": False,
 }
@@ -36,7 +38,11 @@ def main(grid: Grid, context: Context) -> None:
         )
 
     def fleet(settings: RunConfig, registry: NodeRegistry) -> FlowerFleet:
-        return FlowerFleet(grid, settings, registry, float(config["timeout"]))
+        timeout, deadline, share = (float(config[name]) for name in ("timeout", "deadline", "replay-share"))
+        return FlowerFleet(grid, settings, registry, timeout, deadline, share, tell)
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
 
     service = Service(Path(str(config["run"])), fleet)
     try:
@@ -44,7 +50,7 @@ def main(grid: Grid, context: Context) -> None:
             int(config["rounds"]),
             evaluate_every=int(config["evaluate-every"]) or None,
             linger=bool(config["linger"]),
-            tell=lambda line: print(line, flush=True),
+            tell=tell,
         )
     finally:
         service.close()

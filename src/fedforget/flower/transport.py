@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -43,7 +42,7 @@ class Replies:
 class Transport:
     """Sends one message to each node and collects the replies until the time-out (seconds).
 
-    ``wait_for_any`` waits at most ``patience`` seconds; replies are fetched every ``poll`` seconds.
+    Replies are fetched every ``poll`` seconds.
 
     Messages expire with the time-out, so that a node that reconnects later does not get old ones. Replies are matched
     by the id of the message, since error replies do not name their sender. The SuperLink lets any registered node reply
@@ -51,11 +50,10 @@ class Transport:
     the id (a hash of the content) impossible to guess and must be in the reply.
     """
 
-    def __init__(self, grid: Grid, timeout: float, poll: float = 0.2, patience: float = math.inf) -> None:
+    def __init__(self, grid: Grid, timeout: float, poll: float = 0.2) -> None:
         self.grid = grid
         self.timeout = timeout
         self.poll = poll
-        self.patience = patience
 
     def send(self, kind: str, contents: Mapping[int, RecordDict], group: str) -> Replies:
         """Send messages of one type and wait for the replies."""
@@ -79,12 +77,6 @@ class Transport:
                 missing[node] = content
         missing |= {node: reasons.LATE for node in waiting.values() if node not in replies and node not in missing}
         return Replies(replies, missing)
-
-    def wait_for_any(self, nodes: Collection[int]) -> None:
-        """Wait until at least one of these nodes is connected, so that no round runs without participants."""
-        deadline = time.monotonic() + self.patience
-        while nodes and not set(nodes) & set(self.grid.get_node_ids()) and time.monotonic() < deadline:
-            time.sleep(self.poll)
 
     def _arriving(self, waiting: Mapping[str, int]) -> Iterator[tuple[int, Message | None]]:
         """Yield replies as they arrive until the time-out; None for one that cannot be read.

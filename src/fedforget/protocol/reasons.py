@@ -65,6 +65,8 @@ UNSENT = "the message to the device could not be sent"
 FAILED = "the device could not carry out the task"
 LOST = "the device disconnected during the task"
 FORGED = "the response does not belong to the message sent to the device"
+#: Of these, those that may be different when the device is asked again.
+TRANSIENT = frozenset({NOT_CONNECTED, NO_RESPONSE, LATE, UNSENT, LOST})
 #: Responses that the server rejects.
 NOT_ASKED = "the device responded for a user or round that it was not asked for"
 NOT_MENTIONED = "the device did not mention the user in its response"

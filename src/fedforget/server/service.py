@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
-from fedforget.errors import ConfigError, QuorumError, RunError
+from fedforget.errors import ConfigError, FedForgetError, NoAnswerError, QuorumError, RunError
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.invitation import NAME, Invitation, catalogue_digest, read_invitation
 from fedforget.protocol.notice import ItemsRequest
@@ -23,9 +23,10 @@ from fedforget.server.coordinator import Coordinator
 from fedforget.server.erasure import Erasure
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.fleet import Fleet, FleetEvaluation
-from fedforget.server.history import RoundRecord
+from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.node_registry import NodeRegistry
 from fedforget.server.request import ErasureRequest, PartialErasure
+from fedforget.server.roster import Roster
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig
 from fedforget.server.trajectory import Trajectory
@@ -65,6 +66,7 @@ class Service(Coordinator):
         self.path = path
         self._wipe_backoff = Backoff()
         self._invitation: tuple[int, int, int] | None = None
+        self._silent: set[UserId] = set()
         self.registry = NodeRegistry(path)
         self.queue = ErasureQueue(path)
         on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
@@ -179,16 +181,26 @@ class Service(Coordinator):
     ) -> None:
         """Train until ``rounds`` rounds are done, and carry out erasure requests between rounds.
 
-        With ``linger`` the server keeps running after the last round, for later requests.
+        With ``linger`` the server keeps running after the last round, for later requests. Then it also goes on if too
+        few devices answer; otherwise it ends with ``NoAnswerError``, and continues when it is started again.
         """
         while True:
-            self._forget_queued(tell)
-            self._send_wipes(tell)
-            if self.rounds < rounds and self.members:
-                self._train(None, 1, lambda record: tell(_line(record, rounds)))
-                if evaluate_every and self.rounds % evaluate_every == 0:
-                    tell(_accuracy(self.evaluate()))
-            elif linger:
+            try:
+                self._forget_queued(tell)
+                self._send_wipes(tell)
+                if trains := self.rounds < rounds and bool(self.members):
+                    self._train_round(lambda record: tell(_line(record, rounds)))
+                    if evaluate_every and self.rounds % evaluate_every == 0:
+                        tell(_accuracy(self.evaluate()))
+            except NoAnswerError as error:
+                if not linger:
+                    raise
+                tell(f"{error.problem} Waiting for devices.")
+                time.sleep(POLL_SECONDS)
+                continue
+            if trains:
+                continue
+            if linger:
                 time.sleep(POLL_SECONDS)
             elif self.rounds >= rounds:
                 return
@@ -197,6 +209,28 @@ class Service(Coordinator):
                     "Nobody is registered in this federation.",
                     f"Register users: fedforget flower register {self.path} --key … --users …",
                 )
+
+    def _train_round(self, on_round: OnRound) -> None:
+        """Train one round. If nobody answers, the next attempt asks others, as far as there are any."""
+        round_ = self.rounds + 1
+        others = [user for user in self.members if user not in self._silent]
+        cohorts = None
+        if self._silent and others:
+            self._prepare_to_write()
+            joined = self.history.membership.joined()
+            roster = Roster(others, added={user: since for user, since in joined.items() if user not in self._silent})
+            cohorts = {round_: roster.cohort(round_, self.config.server.fraction, self.config.seed)}
+        try:
+            self._train(None, 1, on_round, cohorts)
+        except NoAnswerError:
+            asked = (
+                cohorts[round_]
+                if cohorts
+                else self._roster().cohort(round_, self.config.server.fraction, self.config.seed)
+            )
+            self._silent = {*self._silent, *asked} if others else set()
+            raise
+        self._silent = set()
 
     def abandon_forgetting(self) -> None:
         """Drop the erasure that was interrupted, or else the oldest request in the queue."""
@@ -233,14 +267,25 @@ class Service(Coordinator):
                     lambda record: tell("replay " + _line(record, self.history.last_round)),
                     request,
                 )
+            except NoAnswerError as error:
+                if not request.require:
+                    tell(
+                        f"request {request.id} is suspended; it goes on when devices answer, or drop it with --abandon"
+                    )
+                    raise
+                self._refuse(request, error, tell)
             except (ConfigError, QuorumError) as error:  # after any other error the request stays in the queue
-                super().abandon_forgetting()
-                self.registry.drop_requests(_items_requests(request))
-                self.queue.refuse(request.id, f"{error.problem} {error.hint}")
-                tell(f"request {request.id} was not carried out: {error.problem}")
+                self._refuse(request, error, tell)
             else:
                 self.queue.remove(request.id)
                 tell(str(replace(receipt, salt=None)))
+
+    def _refuse(self, request: ErasureRequest, error: FedForgetError, tell: Tell) -> None:
+        """Drop a request that cannot be carried out, and say why."""
+        super().abandon_forgetting()
+        self.registry.drop_requests(_items_requests(request))
+        self.queue.refuse(request.id, f"{error.problem} {error.hint}")
+        tell(f"request {request.id} was not carried out: {error.problem}")
 
     def _next_request(self) -> ErasureRequest | None:
         """The erasure that was interrupted, else the oldest request in the queue, without users who are no members.
