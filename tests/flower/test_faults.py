@@ -148,7 +148,7 @@ def test_a_replay_that_too_few_answer_is_suspended_and_goes_on(world, tmp_path):
         each.train(3)
     leaver = world.history.record(1).participants[0]
     world.service.fleet.replay_share = 0.5
-    world.disconnect(*[node for node in world.states if node != node_of(leaver)])
+    world.disconnect(101, 102, 103)
     with pytest.raises(NoAnswerError, match="In round"):
         world.forget([leaver], ff.FRU())
     assert world.service.waiting is not None
@@ -163,6 +163,20 @@ def test_a_replay_that_too_few_answer_is_suspended_and_goes_on(world, tmp_path):
     assert_same(world, reference)
     assert world.service.waiting is None
     reference.close()
+
+
+def test_half_of_the_devices_must_answer_in_a_replay(tmp_path):
+    world = OnFlower(tmp_path, server=ff.ServerConfig(fraction=1.0))
+    world.train(2)
+    world.service.fleet.replay_share = 0.5
+    world.disconnect(101, 102)
+    with pytest.raises(NoAnswerError, match="of 11 asked answered, with too few updates"):
+        world.forget([USERS[0]], ff.Retrain())
+    world.disconnect(101)
+    world.train(2)
+    (receipt,) = world.service.receipts()
+    assert receipt.coverage > 0.5
+    world.close()
 
 
 def test_a_replay_that_requires_more_answers_is_aborted(world):
