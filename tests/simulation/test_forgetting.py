@@ -633,6 +633,7 @@ def test_a_damaged_round_file_before_the_first_leaver_is_refused_and_nothing_is_
     assert fed.forget([leaver]).first_round == 4
 
 
+@pytest.mark.filterwarnings("ignore:.*users who took part are missing or damaged:fedforget.errors.RunWarning")
 @pytest.mark.parametrize("damage", ["overwritten", "missing", "empty"])
 def test_a_damaged_sqlite_log_costs_only_its_own_device(damage: str, tmp_path: Path) -> None:
     fed = trained(tmp_path / "run", log=ff.Log(store="sqlite"))
@@ -929,6 +930,7 @@ def test_an_error_in_the_middle_leaves_the_old_model_and_the_request_can_be_made
     assert (receipt.asked, receipt.answered, receipt.bytes_up) == (expected.asked, expected.answered, expected.bytes_up)
 
 
+@pytest.mark.filterwarnings("ignore:.*snapshots are missing:fedforget.errors.RunWarning")
 def test_no_snapshot_to_go_back_to_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     fed = trained(tmp_path / "run")
     forgotten = first_in(fed, 3)

@@ -132,7 +132,12 @@ class Coordinator(ABC):
 
     def receipts(self) -> list[Receipt]:
         """The receipts of all erasures."""
-        return [Receipt.from_json(text) for text in self.history.receipts()]
+        try:
+            return [Receipt.from_json(text) for text in self.history.receipts()]
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(
+                f"{self.history.path} is damaged: a receipt cannot be read: {error}.", "Restore it."
+            ) from error
 
     def close(self) -> None:
         """Close the run's files."""

@@ -104,7 +104,7 @@ class Erasure:
         quorum = Quorum(request.require)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # an interrupted attempt is expected here
-            done = new.last_complete_round()
+            done = max(new.last_complete_round(), self.start)  # logs before the start are not needed
         clients = branch(done)
         new.drop_after(done, new.history.state(done))
         earlier = sum(new.history.record(round_).seconds for round_ in range(self.start + 1, done + 1))

@@ -12,6 +12,7 @@
     round(round INTEGER PRIMARY KEY, checksum TEXT, loss REAL, seconds REAL, training REAL, sent INTEGER,
           epochs INTEGER)                                          checksum of the snapshot: '' if there is none
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok', or the reason for a missing update
+    seal(round INTEGER PRIMARY KEY, digest TEXT)                   digests of rounds and their participants
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                receipts of erasures, as JSON
 
 Round 0 is the initial state. A round exists once its row is committed; its snapshot is written before that, so a crash
@@ -20,11 +21,12 @@ leaves at most a snapshot without a row. Rounds that were replayed in one step h
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +48,8 @@ from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
 
 FORMAT = 3
+#: Larger histories are not checked when they are opened.
+CHECKED_BYTES = 1 << 24
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -57,6 +61,7 @@ CREATE TABLE IF NOT EXISTS participant (
     round INTEGER NOT NULL, user NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (round, user)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS participant_user ON participant (user, round);
+CREATE TABLE IF NOT EXISTS seal (round INTEGER PRIMARY KEY, digest TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
 SCHEMA = TABLES + membership.SCHEMA + catalogue.SCHEMA
@@ -94,23 +99,35 @@ class History:
         self.folder = folder
         self.snapshot_every = snapshot_every
         self._snapshots = Snapshots(folder, layout)
-        self._path = (folder or Path()) / "history.sqlite"
-        self._db = open_database(None if folder is None else self._path, SCHEMA)
+        self.path = (folder or Path()) / "history.sqlite"
+        if folder is not None:
+            _check_file(self.path, folder)
+        self._db = open_database(None if folder is None else self.path, SCHEMA)
         if self._meta("hash_key") is None:
             with self._db:
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
                 self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
+        self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self.membership = Membership(self._db)
         self.catalogue = Catalogue(self._db)
         found = self._meta("format")
         if found != str(FORMAT):
             raise RunError(
-                f"{self._path} has format {found}; this version of fedforget reads format {FORMAT}.",
+                f"{self.path} has format {found}; this version of fedforget reads format {FORMAT}.",
                 "Use the version of fedforget that wrote it, or start a new run in another folder.",
             )
 
     def close(self) -> None:
         self._db.close()
+
+    @property
+    def config_digest(self) -> str | None:
+        """The digest of the run's configuration, so that a change of its file is noticed."""
+        return self._meta("config")
+
+    def set_config_digest(self, digest: str) -> None:
+        with self._db:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('config', ?)", (digest,))
 
     @property
     def last_round(self) -> int:
@@ -142,11 +159,13 @@ class History:
             with self._db:
                 self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
                 self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
+                if self.folder is not None:
+                    self._seal([record.round for record in records])
                 if before < 0:
                     size = (str(state.public.items.shape[0]),)
                     self._db.execute("INSERT OR REPLACE INTO meta VALUES ('items', ?)", size)
         except sqlite3.Error as error:
-            raise cannot_write(self._path, error) from error
+            raise cannot_write(self.path, error) from error
         self._thin(before)
 
     def steps_after(self, round_: int) -> list[int]:
@@ -161,16 +180,43 @@ class History:
 
     def record(self, round_: int) -> RoundRecord:
         loss, seconds, *rest = self._row(round_, "loss, seconds, training, sent, epochs")
-        query = "SELECT user, outcome FROM participant WHERE round = ? ORDER BY user"
-        outcomes = self._db.execute(query, (round_,)).fetchall()
+        outcomes = self._outcomes(round_)
+        sealed = self._db.execute("SELECT digest FROM seal WHERE round = ?", (round_,)).fetchone()
+        if sealed is not None and sealed[0] != self._digest(round_):
+            raise RunError(f"{self.path} is damaged: round {round_} does not match its digest.", "Restore it.")
         participants = [user for user, outcome in outcomes if outcome == "ok"]
         failures = {user: outcome for user, outcome in outcomes if outcome != "ok"}
         return RoundRecord(round_, participants, loss, seconds, failures, *rest)
+
+    def _outcomes(self, round_: int) -> list[tuple[UserId, str]]:
+        query = "SELECT user, outcome FROM participant WHERE round = ? ORDER BY user"
+        return self._db.execute(query, (round_,)).fetchall()
+
+    def _digest(self, round_: int) -> str:
+        """A digest of what a replay of a round depends on."""
+        checksum, epochs = self._row(round_, "checksum, epochs")
+        content = json.dumps([round_, checksum, epochs, self._outcomes(round_)])
+        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    def _seal(self, rounds: Iterable[int]) -> None:
+        """Store the digests of rounds; the caller holds a transaction."""
+        rows = [(round_, self._digest(round_)) for round_ in rounds]
+        self._db.executemany("INSERT OR REPLACE INTO seal VALUES (?, ?)", rows)
 
     def last_rounds(self, users: Sequence[UserId], before: int) -> list[int]:
         """The last round before this one in which each of these users took part; 0 for none."""
         query = "SELECT COALESCE(MAX(round), 0) FROM participant WHERE outcome = 'ok' AND user = ? AND round < ?"
         return [int(self._db.execute(query, (user, before)).fetchone()[0]) for user in users]
+
+    def active_rounds(self, until: int) -> list[int]:
+        """The rounds up to this one in which anyone took part."""
+        query = "SELECT DISTINCT round FROM participant WHERE outcome = 'ok' AND round <= ? ORDER BY round"
+        return [row[0] for row in self._db.execute(query, (until,))]
+
+    def took_part(self, until: int) -> list[UserId]:
+        """The users who took part in any round up to this one."""
+        query = "SELECT DISTINCT user FROM participant WHERE outcome = 'ok' AND round <= ?"
+        return [row[0] for row in self._db.execute(query, (until,))]
 
     def first_round_of(self, users: Sequence[UserId]) -> int | None:
         """The first round in which any of these users took part; None if none ever did."""
@@ -191,7 +237,7 @@ class History:
                 self.membership.add(number, since, users)
                 self.catalogue.extend(items, since)
         except sqlite3.Error as error:
-            raise cannot_write(self._path, error) from error
+            raise cannot_write(self.path, error) from error
 
     def size(self, round_: int) -> int:
         """The number of items that count in a round."""
@@ -258,6 +304,7 @@ class History:
                     other._db.execute("INSERT INTO participant VALUES (?, ?, ?)", row)
                 else:  # the mean loss of a round includes the losses of forgotten users
                     other._db.execute("UPDATE round SET loss = NULL WHERE round = ?", row[:1])
+            other._seal(row[0] for row in other._db.execute("SELECT round FROM round").fetchall())
             other._db.executemany("INSERT INTO receipt VALUES (?, ?)", self._db.execute("SELECT * FROM receipt"))
         for round_ in self.usable_rounds():
             if round_ > until:
@@ -307,10 +354,19 @@ class History:
             with self._db:
                 self._db.execute("DELETE FROM participant WHERE round > ?", (round_,))
                 self._db.execute("DELETE FROM round WHERE round > ?", (round_,))
+                self._db.execute("DELETE FROM seal WHERE round > ?", (round_,))
             scrub(self._db)
         except sqlite3.Error as error:
-            raise cannot_write(self._path, error) from error
+            raise cannot_write(self.path, error) from error
         self._snapshots.keep_only(end for end in self.steps_after(-1) if self._keeps(end) or end == round_)
+
+    def missing_snapshots(self) -> list[Path]:
+        """The files of snapshots that should be there and are not."""
+        steps = self.steps_after(-1)
+        every = self.snapshot_every
+        kept = [end for before, end in itertools.pairwise([-every, *steps]) if end // every > before // every]
+        expected = dict.fromkeys([*kept, *steps[-1:]])
+        return [self._snapshots.path(round_) for round_ in expected if round_ not in self.usable_rounds()]
 
     def usable_rounds(self) -> list[int]:
         """The rounds that have a snapshot, latest first."""
@@ -334,3 +390,20 @@ class History:
     def _thin(self, round_: int) -> None:
         if round_ > 0 and not self._keeps(round_):
             self._snapshots.remove(round_)
+
+
+def _check_file(path: Path, folder: Path) -> None:
+    """Refuse a history that is empty though there are snapshots, or that is damaged; large ones are not read."""
+    if not path.exists():
+        return
+    size = path.stat().st_size
+    if not size and any((folder / "snapshots").glob("*.safetensors")):
+        raise RunError(f"{path} is empty.", "Restore it from a copy of the run.")
+    if 0 < size <= CHECKED_BYTES:
+        with closing(open_database(path, "")) as db:
+            try:
+                found = db.execute("PRAGMA quick_check").fetchone()[0]
+            except sqlite3.Error as error:
+                found = str(error)
+        if found != "ok":
+            raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")

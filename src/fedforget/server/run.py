@@ -20,7 +20,7 @@ from pathlib import Path
 from fedforget.errors import BusyError, RunError
 from fedforget.runtime.files import can_write, make_folder, only_writer, remove_folder, write_file
 from fedforget.server.request import ErasureRequest
-from fedforget.server.run_config import RunConfig, comparable, first_difference, read_config
+from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference, read_config
 from fedforget.server.trajectory import OpenDevices, Trajectory
 from fedforget.server.unlearning.receipt import Receipt
 
@@ -47,6 +47,7 @@ class Run:
         self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
         self._check_current()
+        self._check_config()
 
     def close(self) -> None:
         self.current.close()
@@ -62,6 +63,8 @@ class Run:
             if not self._receipts_written:
                 with suppress(RunError, OSError):
                     self.write_receipts()
+            if self.path is not None and self.current.history.config_digest is None:
+                self.current.history.set_config_digest(digest_of(self.config))
             self._busy = True
             try:
                 yield
@@ -99,6 +102,7 @@ class Run:
     def commit_erasure(self, new: Trajectory, config: RunConfig, receipt: Receipt) -> None:
         """Put the new trajectory in service, then remove the old one and everything about the forgotten users."""
         new.history.add_receipt(receipt.request, receipt.to_json())
+        new.history.set_config_digest(digest_of(config))
         self.set_config(config)
         old, self.current = self.current, new
         old.close()
@@ -176,6 +180,15 @@ class Run:
             raise RunError(
                 f"Users of {self.path} were forgotten after this federation was opened.",
                 "Open it again: Federation.open(path).",
+            )
+
+    def _check_config(self) -> None:
+        """Raise an error if the configuration is not the one that the history belongs to."""
+        stored = None if self.path is None else self.current.history.config_digest
+        if stored is not None and stored != digest_of(self.config):
+            raise RunError(
+                f"{self.path}/config.toml was changed: it does not match the history of the run.",
+                "Restore it from a copy, or start a new run with other settings in another folder.",
             )
 
     def _open(self, trajectory: int) -> Trajectory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import tomllib
 from collections.abc import Callable, Collection, Mapping
@@ -111,6 +113,8 @@ class RunConfig(DeviceConfig):
             return cls.from_dict(values)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}.", "Restore it or start a new run.") from error
+        except ConfigError as error:
+            raise type(error)(f"{path}: {error.problem}", error.hint) from error
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,3 +167,9 @@ def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in values.items() if name not in ("id", "trajectory", "data")}
     on_network = values.get("engine", "simulation") != "simulation"
     return {**rest, "data": {"digest": values.get("data", {}).get("digest")}} if on_network else rest
+
+
+def digest_of(config: RunConfig) -> str:
+    """A digest of the settings of a run that never change, but for the users that erasures remove."""
+    settings = {**comparable(config.to_dict()), "id": config.id}
+    return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -102,6 +102,12 @@ class Trajectory:
             raise RunError(
                 f"{self.folder} has no usable snapshot.", "Restore its snapshots folder, or start a new run."
             )
+        if self.folder is not None and (lost := self.history.missing_snapshots()) and complete == finished:
+            warnings.warn(
+                f"{len(lost)} snapshots are missing, such as {lost[0]}. An erasure that needs one replays more rounds.",
+                RunWarning,
+                stacklevel=2,
+            )
         if complete < finished or (finished < 0 < logged):
             warnings.warn(
                 f"{self.folder} continues from round {complete}: its history ends at round {max(finished, 0)}, the log "

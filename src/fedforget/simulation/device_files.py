@@ -32,6 +32,11 @@ class DeviceFiles:
             store = (PackedStore if config.log.store == "packed" else SqliteStore)(folder, config.id)
         return cls(open_log(config, config.id, store), StoredData(None if folder is None else folder / "data"))
 
+    def missing_rounds(self, rounds: Sequence[int]) -> list[int]:
+        """Those of these rounds whose update logs are gone; logs in a file per user are missed with their users."""
+        store = self.log.store
+        return store.missing(rounds) if isinstance(store, PackedStore) else []
+
     def last_round(self) -> int:
         return self.log.last_round()
 

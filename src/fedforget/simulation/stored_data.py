@@ -11,7 +11,8 @@ A run carries out erasures with its own copy, whatever happens to the file that 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +162,9 @@ def _write(path: Path, user_ids: Sequence[Id], item_ids: Sequence[Id], rows: Row
     used, items = np.unique(items, return_inverse=True)  # an erased item must not stay in the list of ids
     item_ids = [item_ids[place] for place in used.tolist()]
     columns = {"user": users, "item": items.astype(np.int32), "test": test.astype(np.uint8), "since": since}
+    arrays: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(column) for name, column in columns.items()}
     metadata = {"users": json.dumps(list(user_ids)), "items": json.dumps(list(item_ids))}
-    write_file(path, save({name: np.ascontiguousarray(column) for name, column in columns.items()}, metadata))
+    write_file(path, save(arrays, {**metadata, "crc": str(_crc(arrays.values(), metadata))}))
 
 
 def _read(path: Path) -> tuple[list[Id], list[Id], Rows]:
@@ -170,10 +172,20 @@ def _read(path: Path) -> tuple[list[Id], list[Id], Rows]:
         with safe_open(path, framework="np") as file:
             users, items, test, since = (file.get_tensor(name) for name in ("user", "item", "test", "since"))
             metadata = file.metadata()
+        if "crc" in metadata and metadata["crc"] != str(_crc((users, items, test, since), metadata)):
+            raise ValueError("its content does not match its checksum")
         ids = json.loads(metadata["users"]), json.loads(metadata["items"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}.", "Restore it from a copy of the run.") from error
     return *ids, (users, items.astype(np.int64), test.astype(bool), since)
+
+
+def _crc(columns: Iterable[NDArray[Any]], metadata: Mapping[str, str]) -> int:
+    """A checksum of the rows and ids in a file; files of earlier versions have none."""
+    crc = zlib.crc32((metadata["users"] + metadata["items"]).encode())
+    for column in columns:
+        crc = zlib.crc32(column.tobytes(), crc)
+    return crc
 
 
 def _load_items(path: Path) -> list[Id]:

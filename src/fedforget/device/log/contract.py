@@ -8,7 +8,7 @@ simulation keeps all users in one store.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +22,16 @@ from fedforget.runtime.randomness import Rounds
 
 @dataclass(frozen=True)
 class PrivateState:
-    """Private parameters of some users, each with the round after which they were stored (0: before its first)."""
+    """Private parameters of some users, each with the round after which they were stored (0: before its first).
+
+    ``damaged`` are users with stored parameters that fail their check, in the file or folder ``source``.
+    """
 
     keys: Keys
     rounds: NDArray[np.int64]
     rows: Array
+    damaged: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
+    source: str = ""
 
     @classmethod
     def of(cls, found: Sequence[tuple[int, int, Array]]) -> PrivateState:
@@ -40,7 +45,7 @@ class PrivateState:
     def without(self, keys: Keys) -> PrivateState:
         """The private parameters of all other users."""
         keep = ~np.isin(self.keys, keys)
-        return PrivateState(self.keys[keep], self.rounds[keep], self.rows[keep])
+        return PrivateState(self.keys[keep], self.rounds[keep], self.rows[keep], self.damaged, self.source)
 
 
 class LogStore(Protocol):

@@ -118,7 +118,7 @@ class DeviceLog:
         They are exact where the store has them. Else they come from the newest entry that is not damaged.
         """
         rows = initial.copy()
-        exact = self.store.private_state(until)
+        exact = self._undamaged(self.store.private_state(until), until, keys)
         known, at = find(exact.keys, keys)
         if known.size:
             rows[known] = exact.rows[at]
@@ -141,9 +141,43 @@ class DeviceLog:
             until = int(rounds[~sound].max()) - 1
         return rows
 
+    def _undamaged(self, exact: PrivateState, until: int, keys: Keys) -> PrivateState:
+        """Exact parameters without those that are older than the user's newest entry because newer ones are damaged.
+
+        A kill leaves damaged ones too, but of a round that has no entry.
+        """
+        stale = self._stale(exact, until, np.intersect1d(exact.damaged, keys))[0]
+        if len(stale):
+            warnings.warn(
+                f"{exact.source}: the private parameters of {len(stale)} users are damaged. Those in the update log "
+                "are used instead, which may be rounded.",
+                RunWarning,
+                stacklevel=3,
+            )
+        return exact.without(stale.keys)
+
+    def _stale(self, exact: PrivateState, until: int, suspects: Keys) -> tuple[Entries, NDArray[np.int64]]:
+        """The newest entries up to a round of users whose exact parameters are older or missing, and their rounds."""
+        if not suspects.size or until <= 0:
+            return NOTHING, np.empty(0, np.int64)
+        entries, rounds = self.store.newest(until, suspects)
+        known, at = find(entries.keys, exact.keys)
+        stale = np.ones(len(entries), bool)
+        stale[at] = exact.rounds[known] < rounds[at]
+        return entries.at(stale), rounds[stale]
+
+    def _set_from_entries(self, store: LogStore, entries: Entries, rounds: NDArray[np.int64]) -> None:
+        """Set the private parameters in a store to those of entries."""
+        if len(entries):
+            logged, sound = self.codec.decode(rounds, entries)
+            store.set_private_state(PrivateState(logged.keys, rounds[sound], logged.private))
+
     def branch(self, folder: Path | None, until: int, without: Keys) -> DeviceLog:
         """A new log with everything up to a round except what belongs to some users."""
-        return DeviceLog(self.config, self.codec, self.store.branch(folder, until, without), seed=self.seed)
+        store = self.store.branch(folder, until, without)
+        exact = self.store.private_state(until)
+        self._set_from_entries(store, *self._stale(exact, until, np.setdiff1d(exact.damaged, without)))
+        return DeviceLog(self.config, self.codec, store, seed=self.seed)
 
     def copy_to(self, other: DeviceLog) -> None:
         """Copy everything into another log, encoded by its settings."""
@@ -177,13 +211,11 @@ class DeviceLog:
         changed = before.keys[before.rounds > round_]
         self.store.roll_back(round_)
         if changed.size:
-            entries, rounds = self.store.newest(round_, changed)
             exact = self.store.private_state(round_)
-            which, at = find(exact.keys, entries.keys)
-            stale = which[exact.rounds[at] < rounds[which]]
-            if stale.size:
-                logged, sound = self.codec.decode(rounds[stale], entries.at(stale))
-                self.store.set_private_state(PrivateState(logged.keys, rounds[stale][sound], logged.private))
+            entries, rounds = self._stale(exact, round_, np.intersect1d(changed, exact.keys))
+            self._set_from_entries(self.store, entries, rounds)
+        if before.damaged.size:
+            self._set_from_entries(self.store, *self._stale(self.store.private_state(round_), round_, before.damaged))
         if self._quota is not None:
             self._quota = Quota(self.config, self.store)
 

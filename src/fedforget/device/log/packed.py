@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,6 +183,13 @@ class PackedStore:
 
     def _path(self, span: Span) -> Path:
         return self._rounds / span.name
+
+    def missing(self, rounds: Iterable[int]) -> list[int]:
+        """Those of these rounds that no file has."""
+        spans = self._spans()
+        ends = [span.last for span in spans]
+        found = ((round_, bisect_left(ends, round_)) for round_ in rounds)
+        return [round_ for round_, at in found if at == len(spans) or spans[at].first > round_]
 
     def _spans(self) -> list[Span]:
         """The spans of all files, in order. They are listed each time, since another process may have added some."""

@@ -85,17 +85,23 @@ class PrivateFile:
         """The newest slot up to a round of each user who has one, in the order of keys."""
         self._map()
         stored = _stored_rounds(self._records)[self._places]
+        damaged = self._keys[(self._filled()[self._places] & (stored < 0)).any(axis=1)]
         stored[stored > until] = -1
         users, slots = np.flatnonzero(stored.max(axis=1) >= 0), stored.argmax(axis=1)
         rows = self._records["slots"]["row"][self._places[users], slots[users]]
-        return PrivateState(self._keys[users], stored[users, slots[users]], rows)
+        return PrivateState(self._keys[users], stored[users, slots[users]], rows, damaged, str(self._path))
+
+    def _filled(self) -> NDArray[np.bool_]:
+        """Which slots are not empty, by record and slot."""
+        slots = self._records["slots"]
+        words = _words(self._records)[:, 2:].reshape(*slots.shape, slots.dtype.itemsize // 4)
+        return np.asarray(words.any(axis=2))
 
     def roll_back(self, round_: int) -> None:
         """Overwrite slots of later rounds, and slots that fail their check, with zeros."""
         self._map()
         stored, slots = _stored_rounds(self._records), self._records["slots"]
-        filled = _words(self._records)[:, 2:].reshape(*slots.shape, slots.dtype.itemsize // 4).any(axis=2)
-        slots[(stored > round_) | ((stored < 0) & filled)] = np.zeros((), slots.dtype)
+        slots[(stored > round_) | ((stored < 0) & self._filled())] = np.zeros((), slots.dtype)
 
     def _map(self, create: int | None = None) -> None:
         """Map the current file and index new records. Without a file, one is made for rows of length ``create``."""

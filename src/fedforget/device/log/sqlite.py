@@ -12,6 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,12 +87,14 @@ class SqliteStore:
 
     def private_state(self, until: int) -> PrivateState:
         query = "SELECT round, row, crc FROM private WHERE trajectory = ? AND round <= ? ORDER BY round DESC"
-        found = []
+        found, damaged = [], []
         for key in self._users():
-            valid = (line for line in self._ask(key, query, until) if _crc(key, line[0], line[1]) == line[2])
-            for round_, row, _ in list(valid)[:1]:
+            lines = self._ask(key, query, until)
+            valid = [line for line in lines if _crc(key, line[0], line[1]) == line[2]]
+            damaged += [key] if len(valid) < len(lines) else []
+            for round_, row, _ in valid[:1]:
                 found.append((key, round_, np.frombuffer(row, "<f4").astype(np.float32)))
-        return PrivateState.of(found)
+        return replace(PrivateState.of(found), damaged=np.array(damaged, np.uint64), source=str(self.folder))
 
     def set_private_state(self, exact: PrivateState) -> None:
         for key, round_, row in zip(exact.keys.tolist(), exact.rounds.tolist(), exact.rows, strict=True):
