@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from fedforget.server.history import RoundRecord
 from tests.cli.conftest import Shell, train_arguments, write_table
 
 RECEIPT = {
+    "to_wipe",
+    "given_up",
     "request",
     "users",
     "method",
@@ -269,10 +272,35 @@ class TestReceipts:
         result = shell.json("forget", run, "--yes", "--users", "u1")
         salt, request = result["salt"], result["receipt"]["request"]
         found = shell.json("receipts", run, "--check", "u1", "--salt", salt)
-        assert found == {"user": "u1", "found": True, "request": request}
+        assert found == {"user": "u1", "found": True, "request": request, "member": False}
         assert request in shell("receipts", run, "--check", "u1", "--salt", salt)
         assert "in no receipt" in shell("receipts", run, "--check", "u2", "--salt", salt, fails=1)
         assert "in no receipt" in shell("receipts", run, "--check", "u1", "--salt", "00" * 16, fails=1)
+
+    def test_a_user_who_stays_or_is_back_is_not_called_forgotten_without_a_word(
+        self, shell: Shell, run: Path, tmp_path: Path
+    ) -> None:
+        fed = ff.Federation.open(run)
+        item = fed.train.item_ids_of("u2")[0]
+        fed.close()
+        salt = shell.json("forget", run, "--yes", "--user", "u2", "--items", item)["salt"]
+        shown = shell("receipts", run, "--check", "u2", "--salt", salt)
+        assert "1 interactions of user u2 were forgotten" in shown
+        assert "is a member of the federation now" in shown
+        salt = shell.json("forget", run, "--yes", "--users", "u1")["salt"]
+        (tmp_path / "more.csv").write_text(f"user,item\nu1,{item}\n")
+        shell("data", "add", run, tmp_path / "more.csv", "--readmit")
+        assert "is a member of the federation now" in shell("receipts", run, "--check", "u1", "--salt", salt)
+
+    def test_receipts_to_hand_out_do_not_show_when_somebody_took_part(
+        self, shell: Shell, run: Path, tmp_path: Path
+    ) -> None:
+        request = shell.json("forget", run, "--yes", "--users", "u1")["receipt"]["request"]
+        shell("receipts", run, "--export", tmp_path / "public")
+        public = json.loads((tmp_path / "public" / f"{request}.json").read_text())
+        assert {"users", "digest_before", "digest_after", "method"} <= set(public)
+        schedule = {"first_round", "rounds_replayed", "asked", "answered", "missing", "bytes_up", "seconds", "messages"}
+        assert not schedule & set(public)
 
     @pytest.mark.parametrize("salt", ["xyz", "00" * 65])
     def test_what_cannot_be_a_salt(self, shell: Shell, run: Path, salt: str) -> None:

@@ -157,3 +157,15 @@ def test_a_file_that_cannot_be_read_is_not_confirmed_as_wiped(host):
     data[:100] = bytes(100)
     path_of(host, "bob").write_bytes(data)
     assert not (wiped(host, "bob") and path_of(host, "bob").exists())
+
+
+def test_an_order_to_wipe_that_is_repeated_after_a_new_enrolment_does_nothing(host):
+    trained(host, 2)
+    order = [(pseudonym("bob", SALT), SALT)]
+    assert host.wipe_all(FEDERATION, 7, order) == [order[0][0]]
+    host.enrol(terms_of(), "bob", *HOUSEHOLD["bob"])
+    for number in (7, 6):
+        assert host.wipe_all(FEDERATION, number, order) == []
+    assert files_of(host, "bob")
+    assert host.wipe_all(FEDERATION, 8, order) == [order[0][0]]
+    assert not files_of(host, "bob")

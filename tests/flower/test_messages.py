@@ -184,9 +184,9 @@ def test_the_result_of_a_device_on_which_nobody_is_enrolled_comes_back():
 
 
 def test_orders_to_wipe_come_back_in_pairs():
-    task = ConfigRecord({"pseudonyms": ["aa", "bb"], "salts": ["01", "02"], "federation": "f0"})
+    task = ConfigRecord({"pseudonyms": ["aa", "bb"], "salts": ["01", "02"], "federation": "f0", "number": 7})
     content = sent(RecordDict({"task": task}))
-    assert unpack_wipes(content) == ("f0", [("aa", "01"), ("bb", "02")])
+    assert unpack_wipes(content) == ("f0", 7, [("aa", "01"), ("bb", "02")])
     task["salts"] = ["01"]
     with pytest.raises(MessageError, match=CONTRADICTION):
         unpack_wipes(sent(RecordDict({"task": task})))

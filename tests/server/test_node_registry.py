@@ -260,14 +260,39 @@ def test_of_a_confirmed_order_only_the_number_of_its_request_stays(tmp_path):
         registry.remove_users(["ann", "bob"], "request-1")
         registry.remove_users(["cid"], "request-2")
         done = [order for order in registry.wipe_orders() if meant(order, ["ann"])]
-        assert registry.wiped() == {"request-1": 0, "request-2": 0}
+        assert registry.wiped() == {"request-1": (0, 2, 0), "request-2": (0, 1, 0)}
         registry.confirm(done)
         registry.confirm(done)
-        assert registry.wiped() == {"request-1": 1, "request-2": 0}
+        assert registry.wiped() == {"request-1": (1, 2, 0), "request-2": (0, 1, 0)}
         assert in_files(tmp_path, done[0].pseudonym) == in_files(tmp_path, done[0].salt) == []
         registry.confirm(registry.wipe_orders())
-        assert registry.wiped() == {"request-1": 2, "request-2": 1}
+        assert registry.wiped() == {"request-1": (2, 2, 0), "request-2": (1, 1, 0)}
         assert in_files(tmp_path, "AAAAphone") == []
+
+
+def test_every_device_that_held_a_user_is_told_to_wipe(registry):
+    registry.register(PHONE, 101, ["ann", "bob"])
+    registry.release(["ann"])
+    registry.register(TABLET, 102, ["ann"])
+    registry.release(["bob"])
+    registry.remove_users(["ann", "bob"], "r")
+    assert sorted(order.node for order in registry.wipe_orders()) == [101, 101, 102]
+    assert registry.wiped() == {"r": (0, 3, 0)}
+    registry.confirm(registry.wipe_orders())
+    assert registry.by_node() == {}
+
+
+def test_orders_to_lost_devices_can_be_given_up(tmp_path):
+    with closing(NodeRegistry(tmp_path)) as registry:
+        registry.register(PHONE, 101, ["ann"])
+        registry.remove_users(["ann"], "r")
+        (order,) = registry.wipe_orders()
+        assert registry.give_up("other") == 0
+        assert registry.give_up("r") == 1
+        assert registry.wipe_orders() == []
+        assert registry.wiped() == {"r": (0, 1, 1)}
+        assert registry.leaving(["ann"]) == []
+        assert in_files(tmp_path, order.salt) == []
 
 
 def test_a_user_may_join_anew_only_once_its_device_has_wiped_what_it_had(registry):

@@ -105,6 +105,21 @@ def release(run: Run, users: Users) -> None:
     show.lines(f"No node hosts {', '.join(map(str, wanted))} now; they are still members.")
 
 
+@app.command("give-up")
+def give_up(
+    run: Run,
+    request: Annotated[str, typer.Option(help="The id of the erasure request.")],
+    yes: opt.Yes = False,
+) -> None:
+    """On the server: give up wipe orders to devices that are lost; the receipt then says so."""
+    show.confirm(f"This gives up the unconfirmed wipe orders of request {request}.", yes)
+    with closing(open_service(run)) as service:
+        lost = service.registry.give_up(request)
+    if not lost:
+        raise ConfigError(f"Request {request!r} has no unconfirmed wipe orders.", f"See: fedforget receipts {run}")
+    show.lines(f"Gave up {lost} orders of request {request}. The server updates the receipt.")
+
+
 @app.command("app")
 def app_command(folder: Annotated[Path, typer.Argument(help="The folder to write.")]) -> None:
     """Write the Flower app: a folder for `flwr run` that refers to the installed fedforget and contains no code."""

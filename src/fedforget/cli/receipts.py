@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from fedforget.cli.ids import KnownIds
 from fedforget.cli.requests import on_network, open_service
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.service import Service
@@ -25,6 +28,9 @@ def receipts(
         str | None, typer.Option(help="Check whether this user was forgotten: exit code 0 if so, else 1.")
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt that forget showed.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write receipts to hand out to this folder, without the operator's figures.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the erasures of a run; with --check and --salt, find out whether a user was forgotten."""
@@ -35,6 +41,13 @@ def receipts(
     fed = open_service(run) if on_network(run) else open_run(run)
     if check is not None and salt is not None:
         _check_user(fed, KnownIds(fed.members).parse(check), salt, as_json)
+    elif export is not None:
+        folder = make_folder(export, private=False)
+        for receipt in fed.receipts():
+            text = json.dumps(receipt.to_public(), indent=2)
+            write_file(folder / f"{receipt.request}.json", text.encode(), private=False)
+        written = len(fed.receipts())
+        show.result({"run": str(run), "written": written}, as_json, f"Wrote {written} receipts to {folder}.")
     elif as_json:
         waiting = fed.waiting and fed.waiting.id
         show.print_json({"run": str(run), "receipts": [r.to_dict() for r in fed.receipts()], "waiting": waiting})
@@ -50,7 +63,17 @@ def _check_user(fed: Coordinator, user: UserId, salt: str, as_json: bool) -> Non
     text = f"User {user} is in no receipt with this salt."
     if found:
         text = f"User {user} was forgotten: request {found[0].request}, finished {found[0].finished}."
-    value = {"user": user, "found": bool(found), "request": found[0].request if found else None}
+        name = pseudonym(user, salt)
+        if name in found[0].partial:
+            text = f"{found[0].partial[name]} interactions of user {user} were forgotten: request {found[0].request}."
+        if user in fed.members:
+            text += " The user is a member of the federation now."
+    value = {
+        "user": user,
+        "found": bool(found),
+        "request": found[0].request if found else None,
+        "member": user in fed.members,
+    }
     show.result(value, as_json, text)
     if not found:
         raise typer.Exit(1)

@@ -33,9 +33,12 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.protocol.tasks import Asked, Recall, RemoveItems, Replay, Task
 from fedforget.protocol.terms import CatalogueSizes, Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
-from fedforget.runtime.files import make_folder, only_writer
+from fedforget.runtime.files import make_folder, only_writer, write_file
 from fedforget.runtime.ragged import offsets
 from fedforget.runtime.randomness import UserId
+
+#: The file with the number of the last order to wipe.
+WIPED = "wiped"
 
 
 class Host:
@@ -119,6 +122,20 @@ class Host:
             with suppress(RunError):  # a damaged catalogue: its ids are needed to recommend, not to train
                 added = ModelFile(files.folder).catalogue_size() - order.sizes[0][1] if order.sizes else 0
         return Notice(max(added, 0), tuple(requests), tuple(done))
+
+    def wipe_all(self, federation: str, number: int, orders: Sequence[tuple[str, str]]) -> list[str]:
+        """Wipe the users with these pseudonyms and salts; returns the pseudonyms of which nothing is left.
+
+        An order with the number of an earlier one, or a lower one, is out of date: a user may have joined again since.
+        """
+        folder = self.folder / _safe(federation)
+        if folder.is_dir():
+            with self._files(federation):
+                last = folder / WIPED
+                if last.exists() and number <= int(last.read_text() or 0):
+                    return []
+                write_file(last, str(number).encode())
+        return [name for name, salt in orders if self.wipe(federation, salt, name)]
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
         """Remove everything about the user with this pseudonym; whether nothing of it is left.

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedforget.data import Interactions, synthetic
 from fedforget.device.compute import Compute
@@ -97,6 +96,8 @@ def timed_round(fed: Federation) -> float:
 def plain_seconds(train: Interactions, model: Recommender, preset: str, threads: int, rounds: int) -> float:
     """The seconds of the first rounds in the plain loop."""
     fed = Federation(train, model, preset=preset, compute=Compute(trainer="plain", workers=1))
+    import torch
+
     torch.set_num_threads(threads)
     try:
         return sum(timed_round(fed) for _ in range(rounds))

@@ -8,12 +8,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
-import torch
 
 from fedforget.runtime.workers import available_cores
 
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
         "cores": available_cores(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "numba": numba.__version__,
         "numpy": np.__version__,
     }
@@ -35,6 +35,8 @@ def describe() -> dict[str, Any]:
 
 def peak_gflops(cores: int, repeats: int = 5) -> float:
     """The rate of large float32 matrix products, one on each core at the same time."""
+    import torch
+
     torch.set_num_threads(1)
     seconds: list[float] = []
     start = threading.Barrier(cores)

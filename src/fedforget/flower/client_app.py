@@ -41,9 +41,8 @@ def evaluate(message: Message, context: Context) -> Message:
 @app.query("wipe")
 def wipe(message: Message, context: Context) -> Message:
     """Remove forgotten users from this device."""
-    federation, salts = messages.unpack_wipes(message.content)
-    host = _host(context)
-    wiped = [pseudonym for pseudonym, salt in salts if host.wipe(federation, salt, pseudonym)]
+    federation, number, salts = messages.unpack_wipes(message.content)
+    wiped = _host(context).wipe_all(federation, number, salts)
     return sealed_reply(message, RecordDict({"wiped": ConfigRecord({"pseudonyms": wiped})}))
 
 

@@ -106,13 +106,16 @@ class FlowerFleet:
             self.registry.confirm_removals(notice.erased)
 
     def wipe(self, orders: Sequence[WipeOrder]) -> list[WipeOrder]:
+        number = self.registry.next_number()
         by_node: dict[int, list[WipeOrder]] = defaultdict(list)
         for order in orders:
             by_node[order.node].append(order)
         contents = {}
         for node, wipes in by_node.items():
             pseudonyms, salts = [order.pseudonym for order in wipes], [order.salt for order in wipes]
-            task = ConfigRecord({"federation": self.config.id, "pseudonyms": pseudonyms, "salts": salts})
+            task = ConfigRecord(
+                {"federation": self.config.id, "number": number, "pseudonyms": pseudonyms, "salts": salts}
+            )
             contents[node] = RecordDict({"task": task})
         replies = self.transport.send(messages.WIPE, contents, "wipe")
         confirmed = []

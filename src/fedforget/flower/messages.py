@@ -150,11 +150,11 @@ def unpack_task(content: RecordDict) -> Task:
     return kind(**values)
 
 
-def unpack_wipes(content: RecordDict) -> tuple[str, list[tuple[str, str]]]:
-    """The federation of an order to wipe, and the pseudonym and salt of each user to wipe."""
+def unpack_wipes(content: RecordDict) -> tuple[str, int, list[tuple[str, str]]]:
+    """The federation and the number of an order to wipe, and the pseudonym and salt of each user to wipe."""
     record = _record(content.config_records, "task")
     pairs = _pairs(_list(record, "pseudonyms", str), _list(record, "salts", str))
-    return _value(record, "federation", str), pairs
+    return _value(record, "federation", str), _value(record, "number", int), pairs
 
 
 def pack_results(results: Mapping[int, CohortResult], notice: Notice | None = None) -> RecordDict:

@@ -4,6 +4,7 @@
 
     node(key TEXT PRIMARY KEY, id TEXT UNIQUE)                     a node's public key, and its number on the network
     user(user PRIMARY KEY, key TEXT)                               the key of the node that a user is on
+    held(user, key TEXT)                                           former nodes of users, which may still have data
     wipe(pseudonym TEXT PRIMARY KEY, salt TEXT, key TEXT, request TEXT, confirmed INTEGER)
         wipe orders: the salt of the pseudonym is stored only here, and removed when the order is confirmed
     removal(number INTEGER PRIMARY KEY, user, pseudonym TEXT, request TEXT, confirmed INTEGER)
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedforget.errors import ConfigError
 from fedforget.protocol.notice import ItemsRequest
@@ -33,6 +35,7 @@ from fedforget.runtime.randomness import UserId
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS user (user PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS held (user NOT NULL, key TEXT NOT NULL, PRIMARY KEY (user, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS wipe (
     pseudonym TEXT PRIMARY KEY, salt TEXT NOT NULL, key TEXT NOT NULL, request TEXT NOT NULL,
     confirmed INTEGER NOT NULL
@@ -58,6 +61,14 @@ class WipeOrder:
     salt: str
     node: int
     request: str
+
+
+class Wiped(NamedTuple):
+    """Devices that have confirmed, all that must, and those that were given up."""
+
+    confirmed: int
+    total: int
+    given_up: int
 
 
 class NodeRegistry:
@@ -102,12 +113,18 @@ class NodeRegistry:
 
     def leaving(self, users: Iterable[UserId]) -> list[UserId]:
         """Those of these users who were forgotten and whose device has not confirmed the wipe."""
-        orders = self._db.execute("SELECT pseudonym, salt FROM wipe WHERE NOT confirmed").fetchall()
+        orders = self._db.execute("SELECT pseudonym, salt FROM wipe WHERE confirmed = 0").fetchall()
         return [user for user in users if any(pseudonym(user, salt) == name for name, salt in orders)]
 
     def release(self, users: Iterable[UserId]) -> None:
-        """Remove users from their nodes, so that they can be registered on others."""
+        """Remove users from their nodes, so that they can be registered on others.
+
+        If such a user is forgotten later, the former node is told to wipe too.
+        """
+        users = list(users)
         with self._db:
+            former = "INSERT OR IGNORE INTO held SELECT user, key FROM user WHERE user = ?"
+            self._db.executemany(former, [(user,) for user in users])
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
 
     def users(self) -> list[UserId]:
@@ -194,19 +211,22 @@ class NodeRegistry:
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM readmitted WHERE user = ?", (user,))
-                found = self._db.execute("SELECT key FROM user WHERE user = ?", (user,)).fetchone()
-                if found is not None:
+                holders = "SELECT key FROM user WHERE user = ?1 UNION SELECT key FROM held WHERE user = ?1"
+                for (key,) in self._db.execute(holders, (user,)).fetchall():
                     salt = secrets.token_hex(16)
-                    order = (pseudonym(user, salt), salt, found[0], request)
+                    order = (pseudonym(user, salt), salt, key, request)
                     self._db.execute("INSERT INTO wipe VALUES (?, ?, ?, ?, 0)", order)
                     superseded = "UPDATE removal SET user = NULL, pseudonym = ? WHERE user = ?"
                     self._db.execute(superseded, (order[0], user))
-                    self._db.execute("DELETE FROM user WHERE user = ?", (user,))
+                self._db.execute("DELETE FROM user WHERE user = ?", (user,))
+                self._db.execute("DELETE FROM held WHERE user = ?", (user,))
         scrub(self._db)
 
     def wipe_orders(self) -> list[WipeOrder]:
         """The wipe orders that were not confirmed."""
-        rows = self._db.execute("SELECT pseudonym, salt, id, request FROM wipe JOIN node USING (key)")
+        rows = self._db.execute(
+            "SELECT pseudonym, salt, id, request FROM wipe JOIN node USING (key) WHERE confirmed = 0"
+        )
         return [WipeOrder(name, salt, int(node), request) for name, salt, node, request in rows.fetchall()]
 
     def confirm(self, orders: Iterable[WipeOrder]) -> None:
@@ -218,14 +238,27 @@ class NodeRegistry:
                 "UPDATE removal SET pseudonym = NULL, confirmed = 1 WHERE pseudonym = ?",
                 [(order.pseudonym,) for order in orders],
             )
-            self._db.execute("DELETE FROM node WHERE key NOT IN (SELECT key FROM user UNION SELECT key FROM wipe)")
+            used = "SELECT key FROM user UNION SELECT key FROM wipe UNION SELECT key FROM held"
+            self._db.execute(f"DELETE FROM node WHERE key NOT IN ({used})")
             self._db.execute("DELETE FROM known_items WHERE key NOT IN (SELECT key FROM node)")
         scrub(self._db)
 
-    def wiped(self) -> dict[str, int]:
-        """The number of confirmed wipe orders and removals of items of each request."""
+    def give_up(self, request: str) -> int:
+        """Give up the orders of a request that were not confirmed, since the devices are lost; returns their number."""
+        with self._db:
+            wipe = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = -1"
+            lost = self._db.execute(f"{wipe} WHERE request = ? AND confirmed = 0", (request,)).rowcount
+            removal = "UPDATE removal SET user = NULL, pseudonym = NULL, confirmed = -1"
+            lost += self._db.execute(f"{removal} WHERE request = ? AND confirmed = 0", (request,)).rowcount
+        scrub(self._db)
+        return lost
+
+    def wiped(self) -> dict[str, Wiped]:
+        """How many of the devices that must remove something for a request have confirmed, or were given up."""
         both = "SELECT request, confirmed FROM wipe UNION ALL SELECT request, confirmed FROM removal"
-        return dict(self._db.execute(f"SELECT request, SUM(confirmed) FROM ({both}) GROUP BY request").fetchall())
+        counts = "SUM(confirmed = 1), COUNT(*), SUM(confirmed = -1)"
+        rows = self._db.execute(f"SELECT request, {counts} FROM ({both}) GROUP BY request").fetchall()
+        return {request: Wiped(confirmed, total, lost) for request, confirmed, total, lost in rows}
 
 
 def bare_key(key: str) -> str:

@@ -319,11 +319,13 @@ class Service(Coordinator):
                     self.fleet.remove_items(self.history, self.public, open_removals)
         wiped = self.registry.wiped()
         for receipt in self.receipts():
-            if wiped.get(receipt.request, 0) > (receipt.wiped or 0):
-                done = replace(receipt, wiped=wiped[receipt.request])
+            now = wiped.get(receipt.request)
+            if now is not None and now != (receipt.wiped, receipt.to_wipe, receipt.given_up):
+                done = replace(receipt, wiped=now.confirmed, to_wipe=now.total, given_up=now.given_up)
                 self.history.add_receipt(done.request, done.to_json())
                 self._run.write_receipts()
-                tell(f"request {done.request}: {done.wiped} of {done.devices} devices have wiped the users' data")
+                if now.confirmed > (receipt.wiped or 0):
+                    tell(f"request {done.request}: {done.wiped} of {done.devices} devices have wiped the users' data")
 
     def _after_erasure(self, erasure: Erasure) -> None:
         self._load()

@@ -10,6 +10,21 @@ from typing import Any
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.randomness import UserId
 
+#: The fields of a public receipt.
+PUBLIC = (
+    "request",
+    "users",
+    "partial",
+    "method",
+    "digest_before",
+    "digest_after",
+    "finished",
+    "version",
+    "wiped",
+    "to_wipe",
+    "given_up",
+)
+
 
 @dataclass(frozen=True)
 class Receipt:
@@ -17,7 +32,8 @@ class Receipt:
 
     ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
     updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
-    users whose device has confirmed that it removed what was forgotten; None in a simulation. ``users`` are salted
+    devices that have confirmed that they removed what was forgotten, of ``to_wipe``; ``given_up`` were lost; None in a
+    simulation. ``users`` are salted
     hashes; ``partial`` has the number of forgotten interactions of users who stay, by salted hash. The ``salt`` is
     returned once, by ``forget``, and not stored, since ids could be guessed with it.
     """
@@ -43,12 +59,14 @@ class Receipt:
     messages: int | None = None
     chosen: str = "as asked for"
     partial: Mapping[str, int] = field(default_factory=dict)
+    to_wipe: int | None = None
+    given_up: int = 0
     salt: str | None = field(default=None, repr=False)
 
     @property
     def devices(self) -> int:
-        """The number of users whose devices must remove something."""
-        return len(self.users) + len(self.partial)
+        """The number of devices that must remove something: all that ever held a forgotten user."""
+        return len(self.users) + len(self.partial) if self.to_wipe is None else self.to_wipe
 
     @property
     def coverage(self) -> float:
@@ -67,6 +85,13 @@ class Receipt:
         values = asdict(self)
         values.pop("salt")
         return {**values, "coverage": self.coverage}
+
+    def to_public(self) -> dict[str, Any]:
+        """The receipt without what depends on when single users took part, to hand out.
+
+        With a list of candidates, the first round and the numbers of updates would narrow down who was forgotten.
+        """
+        return {name: value for name, value in self.to_dict().items() if name in PUBLIC}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)
@@ -89,7 +114,10 @@ class Receipt:
         messages = "" if self.messages is None else f"{self.messages:,} messages, "
         settings = ", ".join(f"{name} {value}" for name, value in self.method.items() if name != "name")
         since = "no round" if self.first_round is None else f"round {self.first_round}"
-        wiped = "" if self.wiped is None else f"\n  wiped      {self.wiped} of {self.devices} devices have confirmed"
+        lost = f", {self.given_up} were given up" if self.given_up else ""
+        wiped = (
+            "" if self.wiped is None else f"\n  wiped      {self.wiped} of {self.devices} devices have confirmed{lost}"
+        )
         reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
         return (
             f"Receipt {self.request}\n"
