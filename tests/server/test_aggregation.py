@@ -189,3 +189,11 @@ def test_a_number_of_interactions_that_cannot_be_is_refused(size):
     updates = updates_of({"a": {0: [1, 1]}, "b": {1: [1, 1]}}, sizes=[1, size])
     assert screen(updates, public_part(), DENSE, counts=True) == {"b": reasons.WRONG_COUNT}
     assert screen(updates, public_part(), DENSE) == {}  # a rule that does not need it does not look at it
+
+
+@pytest.mark.parametrize("part", ["rows", "dense", "losses", "items", "ptr", "sizes"])
+@pytest.mark.parametrize("kind", [np.float64, object])
+def test_numbers_of_another_type_are_refused(part, kind):
+    updates = updates_of({"a": {0: [1, 1]}, "b": {1: [1, 1]}})
+    wrong = replace(updates, **{part: getattr(updates, part).astype(kind)})
+    assert screen(wrong, public_part(), DENSE) == dict.fromkeys("ab", reasons.WRONG_SHAPE)

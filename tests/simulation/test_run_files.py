@@ -169,3 +169,16 @@ def test_a_folder_that_others_write_to_is_removed_when_they_are_done(tmp_path, m
     fed.forget([USERS[0]])
     assert not (tmp_path / "run" / "trajectory-1").exists()
     fed.close()
+
+
+def test_a_federation_that_is_open_notices_what_another_process_forgets(tmp_path):
+    first = trained(tmp_path / "run")
+    first.recommend(USERS[0])
+    second = ff.Federation.open(tmp_path / "run")
+    second.forget([USERS[0]])
+    for ask in (lambda: first.recommend(USERS[0]), lambda: first.recommend_all(3)):
+        with pytest.raises(ff.RunError, match="were forgotten after this federation was opened"):
+            ask()
+    assert second.recommend(USERS[1])
+    first.close()
+    second.close()

@@ -55,9 +55,13 @@ class Updates:
         return int(self.items.nbytes + self.rows.nbytes + self.dense.nbytes)
 
     def fits(self, dim: int, dense: int) -> bool:
-        """Whether all arrays have the shapes of a model with item vectors and other tensors of these sizes."""
+        """Whether all arrays have their types, and the shapes of a model with tensors of these sizes."""
+        floats = all(array.dtype == np.float32 for array in (self.rows, self.dense, self.losses))
         return (
-            self.rows.shape == (self.items.size, dim)
+            floats
+            and self.ptr.dtype == self.sizes.dtype == np.dtype(np.int64)
+            and self.items.dtype == np.dtype(np.int32)
+            and self.rows.shape == (self.items.size, dim)
             and self.dense.shape == (len(self), dense)
             and self.sizes.shape == (len(self),)
             and self.losses.shape == (len(self),)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Recommender
+from fedforget.protocol import reasons
 from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.tasks import Train
 from fedforget.protocol.updates import CohortResult
@@ -67,10 +68,11 @@ class Aggregator:
         keep = np.array([user in asked and user not in rejected for user in result.updates.users], bool)
         updates = result.updates.only(keep)
         failures = {**result.failures, **rejected}
+        answered = set(updates.users)
         return replace(
             result,
             updates=updates,
-            failures={user: failures[user] for user in cohort if user in failures and user not in updates.users},
+            failures={user: failures.get(user, reasons.NOT_MENTIONED) for user in cohort if user not in answered},
         )
 
     def apply(self, state: ServerState, step: Step | None, round_: int, users: int | None = None) -> ServerState:

@@ -43,6 +43,7 @@ class Run:
         self._on_commit = on_commit
         self._busy = False
         self._receipts_written = False
+        self._seen: tuple[int, int] | None = None
         self.config = config if path is None else _prepare(path, config)
         self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
@@ -173,6 +174,16 @@ class Run:
         own = (self.path / f".{name}.part" for name in ("config.toml", "request.json"))
         for file in (*own, *self.path.glob("receipts/.*.part"), self.path / "request.json"):
             file.unlink(missing_ok=True)
+
+    def check_current(self) -> None:
+        """Raise an error if another process has forgotten users since this run was opened; cheap if it has not."""
+        if self.path is None:
+            return
+        stat = (self.path / "config.toml").stat()
+        signature = (stat.st_mtime_ns, stat.st_ino)
+        if signature != self._seen:
+            self._check_current()
+            self._seen = signature
 
     def _check_current(self) -> None:
         """Raise an error if another process has forgotten users since this run was opened."""

@@ -298,6 +298,7 @@ class Federation(Coordinator):
 
         ``candidates`` are the items to choose from (default: all), ``exclude`` items to leave out.
         """
+        self._run.check_current()
         return recommendations.for_user(self, user, k, candidates, exclude)
 
     def recommend_all(
@@ -309,6 +310,7 @@ class Federation(Coordinator):
         exclude: Sequence[UserId] = (),
     ) -> pl.DataFrame:
         """The k best items for several users, by default all: a data frame of user, rank, item and score."""
+        self._run.check_current()
         return recommendations.for_users(self, self.members if users is None else users, k, candidates, exclude)
 
     def item_vectors(self) -> pl.DataFrame:
