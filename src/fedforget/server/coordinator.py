@@ -133,7 +133,7 @@ class Coordinator(ABC):
     def receipts(self) -> list[Receipt]:
         """The receipts of all erasures."""
         try:
-            return [Receipt.from_json(text) for text in self.history.receipts()]
+            return [Receipt.from_json(text) for text in self.history.receipts().values()]
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(
                 f"{self.history.path} is damaged: a receipt cannot be read: {error}.", "Restore it."

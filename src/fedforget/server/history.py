@@ -48,8 +48,8 @@ from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
 
 FORMAT = 3
-#: Larger histories are not checked when they are opened.
-CHECKED_BYTES = 1 << 24
+#: Larger histories are not checked when they are opened, which would take more than some milliseconds.
+CHECKED_BYTES = 1 << 22
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -261,6 +261,7 @@ class History:
         """The number of additions and the added items, according to the history in a folder."""
         if not (folder / "history.sqlite").exists():
             return 0, []
+        _check_file(folder / "history.sqlite", folder)
         with closing(open_database(folder / "history.sqlite", SCHEMA)) as db:
             return Membership(db).additions(), Catalogue(db).ids()
 
@@ -270,9 +271,9 @@ class History:
             put = "INSERT INTO receipt VALUES (?, ?) ON CONFLICT (request) DO UPDATE SET receipt = excluded.receipt"
             self._db.execute(put, (request, receipt))
 
-    def receipts(self) -> list[str]:
-        """All receipts, as JSON, in the order of the erasures."""
-        return [row[0] for row in self._db.execute("SELECT receipt FROM receipt ORDER BY rowid")]
+    def receipts(self) -> dict[str, str]:
+        """All receipts by request, as JSON, in the order of the erasures."""
+        return dict(self._db.execute("SELECT request, receipt FROM receipt ORDER BY rowid"))
 
     @property
     def lineage(self) -> Lineage:
@@ -402,7 +403,7 @@ def _check_file(path: Path, folder: Path) -> None:
     if 0 < size <= CHECKED_BYTES:
         with closing(open_database(path, "")) as db:
             try:
-                found = db.execute("PRAGMA quick_check").fetchone()[0]
+                found = db.execute("PRAGMA integrity_check").fetchone()[0]
             except sqlite3.Error as error:
                 found = str(error)
         if found != "ok":

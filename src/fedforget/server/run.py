@@ -116,10 +116,10 @@ class Run:
 
     def write_receipts(self) -> None:
         """Write the receipts in the history to ``receipts/``, one file each, for people; missing ones again."""
-        receipts = [] if self.path is None else self.current.history.receipts()
+        receipts = {} if self.path is None else self.current.history.receipts()
         folder = make_folder(self.path / "receipts") if self.path is not None and receipts else Path()
-        for text in receipts:
-            file = folder / f"{Receipt.from_json(text).request}.json"
+        for request, text in receipts.items():
+            file = folder / f"{request}.json"
             if not file.exists() or file.read_bytes() != text.encode():
                 write_file(file, text.encode())
         self._receipts_written = True

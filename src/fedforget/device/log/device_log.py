@@ -147,13 +147,7 @@ class DeviceLog:
         A kill leaves damaged ones too, but of a round that has no entry.
         """
         stale = self._stale(exact, until, np.intersect1d(exact.damaged, keys))[0]
-        if len(stale):
-            warnings.warn(
-                f"{exact.source}: the private parameters of {len(stale)} users are damaged. Those in the update log "
-                "are used instead, which may be rounded.",
-                RunWarning,
-                stacklevel=3,
-            )
+        _announce(exact, len(stale))
         return exact.without(stale.keys)
 
     def _stale(self, exact: PrivateState, until: int, suspects: Keys) -> tuple[Entries, NDArray[np.int64]]:
@@ -176,7 +170,9 @@ class DeviceLog:
         """A new log with everything up to a round except what belongs to some users."""
         store = self.store.branch(folder, until, without)
         exact = self.store.private_state(until)
-        self._set_from_entries(store, *self._stale(exact, until, np.setdiff1d(exact.damaged, without)))
+        stale = self._stale(exact, until, np.setdiff1d(exact.damaged, without))
+        _announce(exact, len(stale[0]))
+        self._set_from_entries(store, *stale)
         return DeviceLog(self.config, self.codec, store, seed=self.seed)
 
     def copy_to(self, other: DeviceLog) -> None:
@@ -226,6 +222,17 @@ class DeviceLog:
     def close(self) -> None:
         """Close the files."""
         self.store.close()
+
+
+def _announce(exact: PrivateState, users: int) -> None:
+    """Warn of private parameters that are damaged."""
+    if users:
+        warnings.warn(
+            f"{exact.source}: the private parameters of {users} users are damaged. Those in the update log are used "
+            "instead, which may be rounded.",
+            RunWarning,
+            stacklevel=4,
+        )
 
 
 def open_log(config: DeviceConfig, federation: str, store: LogStore) -> DeviceLog:
