@@ -11,6 +11,9 @@ from pathlib import Path
 from fedforget.errors import RunError
 from fedforget.runtime.files import can_write, make_private
 
+#: Larger databases are not checked when they are opened, which would take more than some milliseconds.
+CHECKED_BYTES = 1 << 22
+
 
 def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
     """Open or create a database (in memory when there is no path), and create missing tables.
@@ -49,6 +52,23 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         return db
     except (OSError, sqlite3.Error) as error:
         raise RunError(f"Cannot read {path}: {error}.", "Check that it is fedforget's and can be read.") from error
+
+
+def check_database(path: Path, *, may_be_empty: bool = True) -> None:
+    """Raise an error if a database is damaged, or empty though it should not be. Large ones are not read."""
+    if not path.exists():
+        return
+    size = path.stat().st_size
+    if not size and not may_be_empty:
+        raise RunError(f"{path} is empty.", "Restore it from a copy of the run.")
+    if 0 < size <= CHECKED_BYTES:
+        with closing(open_database(path, "")) as db:
+            try:
+                found = db.execute("PRAGMA integrity_check").fetchone()[0]
+            except sqlite3.Error as error:
+                found = str(error)
+        if found != "ok":
+            raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")
 
 
 def scrub(db: sqlite3.Connection) -> None:

@@ -38,7 +38,7 @@ from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Layout
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.order import ORIGIN, Lineage, Sizes
-from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.database import check_database, open_database, scrub
 from fedforget.runtime.files import cannot_write, link_file
 from fedforget.runtime.randomness import ItemId, UserId
 from fedforget.server import catalogue, membership
@@ -48,8 +48,6 @@ from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
 
 FORMAT = 3
-#: Larger histories are not checked when they are opened, which would take more than some milliseconds.
-CHECKED_BYTES = 1 << 22
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -101,7 +99,7 @@ class History:
         self._snapshots = Snapshots(folder, layout)
         self.path = (folder or Path()) / "history.sqlite"
         if folder is not None:
-            _check_file(self.path, folder)
+            check_database(self.path, may_be_empty=not any((folder / "snapshots").glob("*.safetensors")))
         self._db = open_database(None if folder is None else self.path, SCHEMA)
         if self._meta("hash_key") is None:
             with self._db:
@@ -261,7 +259,7 @@ class History:
         """The number of additions and the added items, according to the history in a folder."""
         if not (folder / "history.sqlite").exists():
             return 0, []
-        _check_file(folder / "history.sqlite", folder)
+        check_database(folder / "history.sqlite")
         with closing(open_database(folder / "history.sqlite", SCHEMA)) as db:
             return Membership(db).additions(), Catalogue(db).ids()
 
@@ -391,20 +389,3 @@ class History:
     def _thin(self, round_: int) -> None:
         if round_ > 0 and not self._keeps(round_):
             self._snapshots.remove(round_)
-
-
-def _check_file(path: Path, folder: Path) -> None:
-    """Refuse a history that is empty though there are snapshots, or that is damaged; large ones are not read."""
-    if not path.exists():
-        return
-    size = path.stat().st_size
-    if not size and any((folder / "snapshots").glob("*.safetensors")):
-        raise RunError(f"{path} is empty.", "Restore it from a copy of the run.")
-    if 0 < size <= CHECKED_BYTES:
-        with closing(open_database(path, "")) as db:
-            try:
-                found = db.execute("PRAGMA integrity_check").fetchone()[0]
-            except sqlite3.Error as error:
-                found = str(error)
-        if found != "ok":
-            raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedforget.data import Interactions
 from fedforget.device.log import LogStore, MemoryStore, PackedStore, SqliteStore
 from fedforget.device.log.device_log import DeviceLog, open_log
 from fedforget.runtime.randomness import UserId, user_key
+from fedforget.server.history import History
 from fedforget.server.request import ItemsOf
 from fedforget.server.run_config import RunConfig
 from fedforget.simulation.stored_data import StoredData
@@ -32,10 +34,23 @@ class DeviceFiles:
             store = (PackedStore if config.log.store == "packed" else SqliteStore)(folder, config.id)
         return cls(open_log(config, config.id, store), StoredData(None if folder is None else folder / "data"))
 
-    def missing_rounds(self, rounds: Sequence[int]) -> list[int]:
-        """Those of these rounds whose update logs are gone; logs in a file per user are missed with their users."""
+    def losses(self, history: History, until: int, users: Interactions, *, quota: bool) -> Iterator[str]:
+        """What devices have lost that took part in rounds up to this one, in words.
+
+        Update logs in one file per user are missed with their users. With a ``quota`` logs may end early.
+        """
         store = self.log.store
-        return store.missing(rounds) if isinstance(store, PackedStore) else []
+        took_part = users.user_keys[[users.user_index(user) for user in history.took_part(until)]]
+        if lost := int(np.count_nonzero(~np.isin(took_part, store.private_state(until).keys))):
+            yield (
+                f"the private parameters of {lost:,} of {took_part.size:,} users who took part are missing or damaged. "
+                "Those in their update logs, or initial ones, are used instead."
+            )
+        if isinstance(store, PackedStore) and not quota and (missing := store.missing(history.active_rounds(until))):
+            yield (
+                f"the update logs of {len(missing):,} rounds are missing, such as round {missing[0]}. An erasure that "
+                "needs them leaves them out."
+            )
 
     def last_round(self) -> int:
         return self.log.last_round()

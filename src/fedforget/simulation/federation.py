@@ -21,7 +21,7 @@ from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
 from fedforget.models.parameters import Array
 from fedforget.protocol.log import Log
-from fedforget.runtime.randomness import UserId, user_key
+from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator, OnRequest
 from fedforget.server.erasure import Erasure
@@ -371,27 +371,8 @@ class Federation(Coordinator):
         )
         self._load()
         self.devices.restore(self.rounds)
-        self._warn_of_lost_state()
-
-    def _warn_of_lost_state(self) -> None:
-        """Warn if devices of users who took part have lost their private parameters."""
-        stored = set(self.devices.log.store.private_state(self.rounds).keys.tolist())
-        took_part = self.history.took_part(self.rounds)
-        if lost := sum(user_key(user) not in stored for user in took_part):
-            warnings.warn(
-                f"{self.path}: the private parameters of {lost:,} of {len(took_part):,} users who took part are "
-                "missing or damaged. Those in their update logs, or initial ones, are used instead.",
-                RunWarning,
-                stacklevel=3,
-            )
-        missing = [] if self.config.log.quota else self._files.missing_rounds(self.history.active_rounds(self.rounds))
-        if missing:
-            warnings.warn(
-                f"{self.path}: the update logs of {len(missing):,} rounds are missing, such as round {missing[0]}. An "
-                "erasure that needs them leaves them out.",
-                RunWarning,
-                stacklevel=3,
-            )
+        for loss in self._files.losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0):
+            warnings.warn(f"{self.path}: {loss}", RunWarning, stacklevel=3)
 
     @property
     def _files(self) -> DeviceFiles:
