@@ -66,7 +66,6 @@ class Service(Coordinator):
         self.path = path
         self._wipe_backoff = Backoff()
         self._invitation: tuple[int, int, int] | None = None
-        self._silent: set[UserId] = set()
         self.registry = NodeRegistry(path)
         self.queue = ErasureQueue(path)
         on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
@@ -211,26 +210,23 @@ class Service(Coordinator):
                 )
 
     def _train_round(self, on_round: OnRound) -> None:
-        """Train one round. If nobody answers, the next attempt asks others, as far as there are any."""
-        round_ = self.rounds + 1
-        others = [user for user in self.members if user not in self._silent]
+        """Train one round. If nobody of the cohort answers, one is drawn from the others, as long as there are any."""
+        round_, server = self.rounds + 1, self.config.server
+        silent: set[UserId] = set()
         cohorts = None
-        if self._silent and others:
-            self._prepare_to_write()
-            joined = self.history.membership.joined()
-            roster = Roster(others, added={user: since for user, since in joined.items() if user not in self._silent})
-            cohorts = {round_: roster.cohort(round_, self.config.server.fraction, self.config.seed)}
-        try:
-            self._train(None, 1, on_round, cohorts)
-        except NoAnswerError:
-            asked = (
-                cohorts[round_]
-                if cohorts
-                else self._roster().cohort(round_, self.config.server.fraction, self.config.seed)
-            )
-            self._silent = {*self._silent, *asked} if others else set()
-            raise
-        self._silent = set()
+        while True:
+            try:
+                self._train(None, 1, on_round, cohorts)
+                return
+            except NoAnswerError:
+                asked = cohorts[round_] if cohorts else self._roster().cohort(round_, server.fraction, self.config.seed)
+                silent.update(asked)
+                others = [user for user in self.members if user not in silent]
+                if not others:
+                    raise
+                joined = self.history.membership.joined()
+                roster = Roster(others, added={user: since for user, since in joined.items() if user not in silent})
+                cohorts = {round_: roster.cohort(round_, server.fraction, self.config.seed)}
 
     def abandon_forgetting(self) -> None:
         """Drop the erasure that was interrupted, or else the oldest request in the queue."""
