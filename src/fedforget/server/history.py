@@ -180,7 +180,7 @@ class History:
         loss, seconds, *rest = self._row(round_, "loss, seconds, training, sent, epochs")
         outcomes = self._outcomes(round_)
         sealed = self._db.execute("SELECT digest FROM seal WHERE round = ?", (round_,)).fetchone()
-        if sealed is not None and sealed[0] != self._digest(round_):
+        if sealed is not None and sealed[0] != self._digest(round_, outcomes):
             raise RunError(f"{self.path} is damaged: round {round_} does not match its digest.", "Restore it.")
         participants = [user for user, outcome in outcomes if outcome == "ok"]
         failures = {user: outcome for user, outcome in outcomes if outcome != "ok"}
@@ -190,15 +190,15 @@ class History:
         query = "SELECT user, outcome FROM participant WHERE round = ? ORDER BY user"
         return self._db.execute(query, (round_,)).fetchall()
 
-    def _digest(self, round_: int) -> str:
-        """A digest of what a replay of a round depends on."""
+    def _digest(self, round_: int, outcomes: Sequence[tuple[UserId, str]]) -> str:
+        """A digest of what a replay of a round depends on; outcomes are in the order of users."""
         checksum, epochs = self._row(round_, "checksum, epochs")
-        content = json.dumps([round_, checksum, epochs, self._outcomes(round_)])
+        content = json.dumps([round_, checksum, epochs, outcomes])
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     def _seal(self, rounds: Iterable[int]) -> None:
         """Store the digests of rounds; the caller holds a transaction."""
-        rows = [(round_, self._digest(round_)) for round_ in rounds]
+        rows = [(round_, self._digest(round_, self._outcomes(round_))) for round_ in rounds]
         self._db.executemany("INSERT OR REPLACE INTO seal VALUES (?, ?)", rows)
 
     def last_rounds(self, users: Sequence[UserId], before: int) -> list[int]:
@@ -298,12 +298,16 @@ class History:
             other._db.executemany("INSERT INTO item VALUES (?, ?, ?)", self.catalogue.rows())
             for row in self._db.execute("SELECT * FROM round WHERE round <= ?", (until,)):
                 other._db.execute("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            changed = set()
             for row in self._db.execute("SELECT * FROM participant WHERE round <= ?", (until,)):
                 if row[1] not in forgotten:
                     other._db.execute("INSERT INTO participant VALUES (?, ?, ?)", row)
                 else:  # the mean loss of a round includes the losses of forgotten users
                     other._db.execute("UPDATE round SET loss = NULL WHERE round = ?", row[:1])
-            other._seal(row[0] for row in other._db.execute("SELECT round FROM round").fetchall())
+                    changed.add(row[0])
+            seals = self._db.execute("SELECT round, digest FROM seal WHERE round <= ?", (until,)).fetchall()
+            other._db.executemany("INSERT INTO seal VALUES (?, ?)", [row for row in seals if row[0] not in changed])
+            other._seal(sorted(changed))
             other._db.executemany("INSERT INTO receipt VALUES (?, ?)", self._db.execute("SELECT * FROM receipt"))
         for round_ in self.usable_rounds():
             if round_ > until:
@@ -364,8 +368,8 @@ class History:
         steps = self.steps_after(-1)
         every = self.snapshot_every
         kept = [end for before, end in itertools.pairwise([-every, *steps]) if end // every > before // every]
-        expected = dict.fromkeys([*kept, *steps[-1:]])
-        return [self._snapshots.path(round_) for round_ in expected if round_ not in self.usable_rounds()]
+        expected, there = dict.fromkeys([*kept, *steps[-1:]]), set(self.usable_rounds())
+        return [self._snapshots.path(round_) for round_ in expected if round_ not in there]
 
     def usable_rounds(self) -> list[int]:
         """The rounds that have a snapshot, latest first."""
