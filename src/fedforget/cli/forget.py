@@ -24,6 +24,7 @@ from fedforget.server.coordinator import Coordinator
 from fedforget.server.request import ErasureRequest, ItemsOf
 from fedforget.server.service import Service
 from fedforget.server.unlearning import METHODS, Method, default_method
+from fedforget.server.unlearning.estimate import Estimate
 from fedforget.simulation.federation import Federation
 
 #: Options by name; None for those that were not given.
@@ -102,15 +103,14 @@ def forget(
             partial = _partial(fed, user, items)
         if dry_run:
             _estimate(fed, run, forgotten, chosen, partial, as_json)
-        elif isinstance(fed, Service):
-            fed.estimate(forgotten, chosen, partial)  # raises the errors that the server would raise later
+            return
+        cost = fed.estimate(forgotten, chosen, partial)  # raises errors before the question
+        if not resume:
             show.confirm(_question(forgotten, partial), yes)
+        if isinstance(fed, Service):
             queue(fed, run, forgotten, chosen, require, wait, as_json)
         else:
-            if not resume:
-                fed.estimate(forgotten, chosen, partial)  # raises errors before the question
-                show.confirm(_question(forgotten, partial), yes)
-            _forget(fed, run, forgotten, chosen, partial, require, as_json)
+            _forget(fed, run, forgotten, chosen, partial, require, cost, as_json)
 
 
 def _question(users: Sequence[UserId], partial: ItemsOf) -> str:
@@ -190,12 +190,12 @@ def _forget(
     method: Method,
     partial: ItemsOf,
     require: float | None,
+    cost: Estimate,
     as_json: bool,
 ) -> None:
     def show_salt(request: ErasureRequest) -> None:
         show.notes.print(f"Request {request.id}, salt {request.salt}", soft_wrap=True)
 
-    cost = fed.estimate(forgotten, method, partial)
     last = fed.rounds + (0 if cost.first_round is None else method.more_rounds(fed.rounds))
     try:
         with show.rounds_bar(last - cost.rounds, last, quiet=as_json) as on_round:

@@ -42,11 +42,11 @@ def receipts(
     if check is not None and salt is not None:
         _check_user(fed, KnownIds(fed.members).parse(check), salt, as_json)
     elif export is not None:
-        folder = make_folder(export, private=False)
-        for receipt in fed.receipts():
+        folder, found = make_folder(export, private=False), fed.receipts()
+        for receipt in found:
             text = json.dumps(receipt.to_public(), indent=2)
             write_file(folder / f"{receipt.request}.json", text.encode(), private=False)
-        written = len(fed.receipts())
+        written = len(found)
         show.result({"run": str(run), "written": written}, as_json, f"Wrote {written} receipts to {folder}.")
     elif as_json:
         waiting = fed.waiting and fed.waiting.id

@@ -114,9 +114,15 @@ class Host:
         done: list[UserId] = []
         with self._files(order.federation) as files:
             for user, number in order.erased_of().items():
-                with suppress(RunError):  # damaged files: the next order may find them restored
-                    requests += [request] if (request := _request(files, user, number)) else []
-                    if number and not order.branches and _is_erased(files, user, number, order.in_service):
+                with suppress(RunError):  # damaged: the next order may find the file restored
+                    member = _enrolled(files, user)
+                    if member is not None and (request := member.request(number)) is not None:
+                        requests.append(request)
+                    if (
+                        number
+                        and not order.branches
+                        and (member is None or member.is_without(number, order.in_service))
+                    ):
                         done.append(user)
             added = 0
             with suppress(RunError):  # a damaged catalogue: its ids are needed to recommend, not to train
@@ -340,21 +346,12 @@ def _all_rounds(*members: Member) -> CatalogueSizes:
     return CatalogueSizes(((0, max(member.n_items for member in members)),))
 
 
-def _request(files: UserFiles, user: UserId, number: int) -> ItemsRequest | None:
-    """A user's request to forget items after the one with this number."""
+def _enrolled(files: UserFiles, user: UserId) -> Member | None:
+    """A user, if it is enrolled on this device."""
     try:
-        return Member(files, user).request(number)
-    except RefusedError:  # not enrolled here
+        return Member(files, user)
+    except RefusedError:
         return None
-
-
-def _is_erased(files: UserFiles, user: UserId, number: int, in_service: str) -> bool:
-    """Whether nothing is left of the items that a user asked to forget by a request or before, also not in logs."""
-    try:
-        member = Member(files, user)
-    except RefusedError:  # not enrolled here
-        return True
-    return member.trajectories() == [in_service] and not member.unwanted(number)
 
 
 def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:

@@ -158,6 +158,10 @@ class Member:
         """The items that the user asked to forget, up to a request."""
         return [item for (item,) in self.files.query(self.key, UNWANTED, number)]
 
+    def is_without(self, number: int, trajectory: str) -> bool:
+        """Whether nothing is left of the unwanted items of a request and those before it, also not in old logs."""
+        return self.trajectories() == [trajectory] and not self.unwanted(number)
+
     def erase(self, number: int) -> None:
         """Remove the unwanted items of a request and those before it."""
         if self.unwanted(number):

@@ -42,6 +42,15 @@ def make_private(path: Path) -> None:
         os.close(handle)
 
 
+def file_signature(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever a file is replaced: its time, size and number; None if there is none."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
 def can_write(path: Path) -> bool:
     """Whether this process may write to a file or folder."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -234,6 +234,17 @@ class Coordinator(ABC):
                 "Finish it first: forget the same users again, or `fedforget forget RUN --resume` or `--abandon`.",
             )
 
+    def _forgotten_before(self, users: Sequence[UserId], readmit: bool, outcome: str, option: str) -> list[UserId]:
+        """Those of new users who were forgotten before; refused unless they are readmitted."""
+        again = self.history.membership.suppressed(users)
+        if again and not readmit:
+            shown = ", ".join(repr(user) for user in again[:3])
+            raise ConfigError(
+                f"{len(again):,} of the users were forgotten before, such as {shown}. {outcome}",
+                f"Leave them out, or readmit them: {option}.",
+            )
+        return again
+
     def _roster(self) -> Roster:
         """The roster of the current members; cached, since it hashes every user id."""
         members = self.members

@@ -259,9 +259,11 @@ class History:
         """The number of additions and the added items, according to the history in a folder."""
         if not (folder / "history.sqlite").exists():
             return 0, []
-        check_database(folder / "history.sqlite")
         with closing(open_database(folder / "history.sqlite", SCHEMA)) as db:
-            return Membership(db).additions(), Catalogue(db).ids()
+            try:
+                return Membership(db).additions(), Catalogue(db).ids()
+            except sqlite3.Error as error:
+                raise RunError(f"{folder / 'history.sqlite'} is damaged: {error}.", "Restore it.") from error
 
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
@@ -366,8 +368,7 @@ class History:
     def missing_snapshots(self) -> list[Path]:
         """The files of snapshots that should be there and are not."""
         steps = self.steps_after(-1)
-        every = self.snapshot_every
-        kept = [end for before, end in itertools.pairwise([-every, *steps]) if end // every > before // every]
+        kept = [end for before, end in itertools.pairwise([-1, *steps]) if self._kept(before, end)]
         expected, there = dict.fromkeys([*kept, *steps[-1:]]), set(self.usable_rounds())
         return [self._snapshots.path(round_) for round_ in expected if round_ not in there]
 
@@ -388,7 +389,10 @@ class History:
     def _keeps(self, round_: int) -> bool:
         """Whether the snapshot of a round is kept: if its step includes a multiple of ``snapshot_every``."""
         before = self._db.execute("SELECT MAX(round) FROM round WHERE checksum != '' AND round < ?", (round_,))
-        return round_ // self.snapshot_every > (before.fetchone()[0] or 0) // self.snapshot_every or round_ == 0
+        return self._kept(before.fetchone()[0] or 0, round_)
+
+    def _kept(self, before: int, end: int) -> bool:
+        return end // self.snapshot_every > before // self.snapshot_every or end == 0
 
     def _thin(self, round_: int) -> None:
         if round_ > 0 and not self._keeps(round_):

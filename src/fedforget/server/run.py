@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedforget.errors import BusyError, RunError
-from fedforget.runtime.files import can_write, make_folder, only_writer, remove_folder, write_file
+from fedforget.runtime.files import can_write, file_signature, make_folder, only_writer, remove_folder, write_file
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference, read_config
 from fedforget.server.trajectory import OpenDevices, Trajectory
@@ -43,11 +43,11 @@ class Run:
         self._on_commit = on_commit
         self._busy = False
         self._receipts_written = False
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self.config = config if path is None else _prepare(path, config)
         self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
-        self._check_current()
+        self.check_current()
         self._check_config()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Run:
         if self._busy:
             raise RunError("This federation is training or forgetting right now.", "Wait until that call has returned.")
         with nullcontext() if self.path is None else only_writer(self.path):
-            self._check_current()
+            self.check_current()
             self._finish_erasure()
             if not self._receipts_written:
                 with suppress(RunError, OSError):
@@ -131,7 +131,7 @@ class Run:
             if not can_write(self.path):  # reading works; the next process that can write finishes it
                 return
             with suppress(BusyError), only_writer(self.path):
-                self._check_current()
+                self.check_current()
                 self.current = self._open(self.config.trajectory)
                 self._finish_erasure()
                 self.current.close()
@@ -176,22 +176,21 @@ class Run:
             file.unlink(missing_ok=True)
 
     def check_current(self) -> None:
-        """Raise an error if another process has forgotten users since this run was opened; cheap if it has not."""
+        """Raise an error if another process has forgotten users since this run was opened.
+
+        The configuration is only read if its file has changed.
+        """
         if self.path is None:
             return
-        stat = (self.path / "config.toml").stat()
-        signature = (stat.st_mtime_ns, stat.st_ino)
-        if signature != self._seen:
-            self._check_current()
+        file = self.path / "config.toml"
+        signature = file_signature(file)
+        if signature is None or signature != self._seen:
+            if read_config(file)["trajectory"] != self.config.trajectory:
+                raise RunError(
+                    f"Users of {self.path} were forgotten after this federation was opened.",
+                    "Open it again: Federation.open(path).",
+                )
             self._seen = signature
-
-    def _check_current(self) -> None:
-        """Raise an error if another process has forgotten users since this run was opened."""
-        if self.path is not None and read_config(self.path / "config.toml")["trajectory"] != self.config.trajectory:
-            raise RunError(
-                f"Users of {self.path} were forgotten after this federation was opened.",
-                "Open it again: Federation.open(path).",
-            )
 
     def _check_config(self) -> None:
         """Raise an error if the configuration is not the one that the history belongs to."""

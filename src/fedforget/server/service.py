@@ -15,7 +15,7 @@ from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.invitation import NAME, Invitation, catalogue_digest, read_invitation
 from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.terms import Terms
-from fedforget.runtime.files import make_folder, only_writer
+from fedforget.runtime.files import file_signature, make_folder, only_writer
 from fedforget.runtime.randomness import ItemId, UserId
 from fedforget.server.backoff import Backoff
 from fedforget.server.clients import Clients
@@ -90,13 +90,7 @@ class Service(Coordinator):
 
         Users who were forgotten are refused unless ``readmit``; a readmitted user starts anew.
         """
-        again = self.history.membership.suppressed(users)
-        if again and not readmit:
-            shown = ", ".join(repr(user) for user in again[:3])
-            raise ConfigError(
-                f"{len(again):,} of the users were forgotten before, such as {shown}. Nobody was registered.",
-                "Leave them out, or readmit them: --readmit.",
-            )
+        again = self._forgotten_before(users, readmit, "Nobody was registered.", "--readmit")
         self.registry.register(key, node, users, again)
 
     def catalogue(self) -> list[ItemId]:
@@ -130,9 +124,7 @@ class Service(Coordinator):
         if self.waiting is not None:
             return
         users = self._new_users(self.history.membership.users())
-        path = self.path / NAME
-        stat = path.stat() if path.exists() else None
-        signature = None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        signature = file_signature(self.path / NAME)
         items = [] if signature == self._invitation else self._new_items()
         if users or items:
             number = self.history.membership.additions() + 1

@@ -39,7 +39,7 @@ from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
 from fedforget.simulation.partial import items_by_user, partial_erasure
 from fedforget.simulation.poisoned import PoisonedClients
-from fedforget.simulation.stored_data import stored_parts
+from fedforget.simulation.stored_data import report_difference, stored_parts
 
 
 class Federation(Coordinator):
@@ -101,6 +101,9 @@ class Federation(Coordinator):
         elif train is not self.train:
             self._compare(train)
         self._start()
+        if stored is not None:
+            for loss in self._files.losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0):
+                warnings.warn(f"{self.path}: {loss}", RunWarning, stacklevel=2)
 
     @classmethod
     def open(
@@ -186,13 +189,8 @@ class Federation(Coordinator):
             since = self.rounds + 1
             known, index_of = self.train.n_users, self.train.user_index_of
             new = [user for user in interactions.user_ids.tolist() if index_of.get(user, known) >= known]
-            again = self.history.membership.suppressed(new)
-            if again and not readmit:
-                shown = ", ".join(repr(user) for user in again[:3])
-                raise ConfigError(
-                    f"{len(again):,} of the users were forgotten before, such as {shown}. Nothing was added.",
-                    "Leave them out, or readmit them: add(interactions, readmit=True), --readmit.",
-                )
+            option = "add(interactions, readmit=True), --readmit"
+            again = self._forgotten_before(new, readmit, "Nothing was added.", option)
             new_part = without_known(interactions, self.train, *([] if self.test is None else [self.test]))
             train, added = grow(self.train, new_part, since)
             added = replace(added, known=len(interactions) - len(new_part), readmitted=len(again))
@@ -371,8 +369,6 @@ class Federation(Coordinator):
         )
         self._load()
         self.devices.restore(self.rounds)
-        for loss in self._files.losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0):
-            warnings.warn(f"{self.path}: {loss}", RunWarning, stacklevel=3)
 
     @property
     def _files(self) -> DeviceFiles:
@@ -384,20 +380,8 @@ class Federation(Coordinator):
         forgotten = self.history.membership.suppressed(
             [user for user in given.user_ids.tolist() if user not in members]
         )
-        unknown = without_known(given.without(forgotten), self.train, *([] if self.test is None else [self.test]))
-        if len(unknown) > len(given) / 2:
-            raise RunError(
-                f"{self.path} holds a run with other data: {len(unknown):,} of the {len(given):,} interactions are not "
-                "in it.",
-                "Use another folder for a new run, or Federation.open(path) to continue this one.",
-            )
-        if len(unknown):
-            warnings.warn(
-                f"{len(unknown):,} interactions of the data are not in {self.path} and are not used. "
-                "Add them: fed.add(data), or fedforget data add RUN FILE.",
-                RunWarning,
-                stacklevel=3,
-            )
+        known = [self.train, *([] if self.test is None else [self.test])]
+        report_difference(self.path, given, without_known(given.without(forgotten), *known))
 
 
 def _remaining(data: Interactions, erasure: Erasure) -> Interactions:

@@ -11,6 +11,7 @@ A run carries out erasures with its own copy, whatever happens to the file that 
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from safetensors.numpy import save
 
 from fedforget.data import Interactions
 from fedforget.data.ids import Id
-from fedforget.errors import RunError
+from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.files import link_file, make_folder, write_file
 from fedforget.runtime.ragged import offsets
 from fedforget.server.history import History
@@ -139,6 +140,22 @@ class StoredData:
     def _path(self, number: int) -> Path:
         assert self.folder is not None
         return self.folder / f"{number:06d}.safetensors"
+
+
+def report_difference(path: Path | None, given: Interactions, unknown: Interactions) -> None:
+    """Report interactions that were passed in and are not in the run: an error if most are not, else a warning."""
+    if len(unknown) > len(given) / 2:
+        raise RunError(
+            f"{path} holds a run with other data: {len(unknown):,} of the {len(given):,} interactions are not in it.",
+            "Use another folder for a new run, or Federation.open(path) to continue this one.",
+        )
+    if len(unknown):
+        warnings.warn(
+            f"{len(unknown):,} interactions of the data are not in {path} and are not used. "
+            "Add them: fed.add(data), or fedforget data add RUN FILE.",
+            RunWarning,
+            stacklevel=4,
+        )
 
 
 def _interactions(rows: Rows, held_out: bool, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> Interactions:
