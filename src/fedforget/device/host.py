@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError, MissingComponentError, RunError
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
+from fedforget.protocol.fixed_point import encode_fractions
 from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.pseudonym import pseudonym
@@ -36,6 +38,10 @@ from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.files import make_folder, only_writer, write_file
 from fedforget.runtime.ragged import offsets
 from fedforget.runtime.randomness import UserId
+
+if TYPE_CHECKING:
+    from fedforget.device.secure_sums import MaskedResults
+    from fedforget.protocol.masking import RevealOrder
 
 #: The file with the number of the last order to wipe.
 WIPED = "wiped"
@@ -64,26 +70,73 @@ class Host:
     def run(self, task: Task, order: Order, received: Parameters | None = None) -> dict[int, CohortResult]:
         """Carry out a task for the users of an order; the result of each round."""
         with self._files(order.federation) as files:
-            members, refused = self._load(files, order)
-            if not order.branches and not isinstance(task, RemoveItems):
-                refused |= {member.user: reasons.WAITS for member in members if member.request() is not None}
-                members = [member for member in members if member.user not in refused]
-            loaded = {member.user for member in members}
-            asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
-            results = {round_: CohortResult(Updates.none()) for round_ in asked}
+            return self._run(files, task, order, received)[1]
+
+    def run_masked(self, task: Task, order: Order, received: Parameters | None = None) -> MaskedResults:
+        """Carry out a task for the users of an order; their masked parts of the secure sum of each round."""
+        from fedforget.device.secure_sums import masked_updates
+
+        with self._files(order.federation) as files:
+            members, results, public = self._run(files, task, order, received)
+            sizes = {}
             if members:
-                try:
-                    trains = not isinstance(task, RemoveItems)
-                    last = max(order.asked) if trains else 0
-                    public = None if received is None else _accepted(files, members, order, received, last)
-                    if trains:
-                        results = self._carry_out(task, order, members, asked, public)
-                except RefusedError as error:
-                    refused |= dict.fromkeys(loaded, error.reason)
-            for round_, users in order.asked.items():
-                failures = {user: refused[user] for user in users if user in refused}
-                results[round_] = replace(results[round_], failures={**failures, **results[round_].failures})
-            return results
+                catalogue = members[0].terms.catalogue(order.sizes)
+                sizes = {
+                    round_: catalogue.in_round(round_) if public is None else public.items.shape[0]
+                    for round_ in results
+                }
+            digest = "" if public is None else public.digest
+            return masked_updates(members, order, task.settings(), digest, results, sizes)
+
+    def _run(
+        self, files: UserFiles, task: Task, order: Order, received: Parameters | None
+    ) -> tuple[list[Member], dict[int, CohortResult], GlobalParameters | None]:
+        """Carry out a task; the members who did, the result of each round, and the parameters that came with it."""
+        members, refused = self._load(files, order)
+        trains = not isinstance(task, RemoveItems)
+        if not order.branches and trains:
+            refused |= {member.user: reasons.WAITS for member in members if member.request() is not None}
+        if trains:
+            refused |= _refused_sums([member for member in members if member.user not in refused], order)
+        members = [member for member in members if member.user not in refused]
+        loaded = {member.user for member in members}
+        asked = {round_: [user for user in users if user in loaded] for round_, users in order.asked.items()}
+        results = {round_: CohortResult(Updates.none()) for round_ in asked}
+        public = None
+        if members:
+            try:
+                last = max(order.asked) if trains else 0
+                public = None if received is None else _accepted(files, members, order, received, last)
+                if trains:
+                    results = self._carry_out(task, order, members, asked, public)
+            except RefusedError as error:
+                refused |= dict.fromkeys(loaded, error.reason)
+        for round_, users in order.asked.items():
+            failures = {user: refused[user] for user in users if user in refused}
+            results[round_] = replace(results[round_], failures={**failures, **results[round_].failures})
+        return members, results, public
+
+    def reveal(
+        self, federation: str, number: int, orders: Sequence[RevealOrder]
+    ) -> dict[tuple[int, UserId], list[bytes]]:
+        """What users reveal about their neighbours in secure sums of an order; nothing for those who refuse."""
+        from fedforget.device.secure_sums import revealed
+
+        answers = {}
+        with self._files(federation) as files:
+            for order in orders:
+                with suppress(RunError):
+                    answers[order.round, order.user] = revealed(Member(files, order.user), number, order)
+        return answers
+
+    def public_keys(self, federation: str, users: Sequence[UserId]) -> dict[UserId, bytes]:
+        """The public keys of users for secure sums; nothing for those who are not enrolled here."""
+        keys = {}
+        with self._files(federation) as files:
+            for user in users:
+                with suppress(RunError):
+                    keys[user] = Member(files, user).key_pair.public
+        return keys
 
     def _carry_out(
         self, task: Task, order: Order, members: list[Member], asked: Asked, public: GlobalParameters | None
@@ -101,12 +154,40 @@ class Host:
     def evaluate(self, order: Order, received: Parameters) -> tuple[int, dict[str, float]]:
         """The number of users with test items, and the sums of their metrics with the model received."""
         with self._files(order.federation) as files:
-            members, _ = self._load(files, order)
-            if not members:
+            members, public = self._load_to_evaluate(files, order, received)
+            if public is None:
                 return no_users()
-            public = _accepted(files, members, order, received)
-            sizes = members[0].terms.catalogue(order.sizes)
-            return evaluate_locally(self._devices(members, order), _interactions(members, TEST, sizes), public)
+            return self._evaluated(members, order, public)
+
+    def evaluate_masked(self, order: Order, received: Parameters) -> MaskedResults:
+        """For each user, whether it has test items, and its metrics, masked as its part of a secure sum."""
+        from fedforget.device.secure_sums import MaskedResults, masked_vector
+
+        with self._files(order.federation) as files:
+            members, public = self._load_to_evaluate(files, order, received)
+            contributions = {}
+            if public is None:
+                return MaskedResults()
+            for member in members:
+                count, sums = self._evaluated([member], order, public)
+                words = encode_fractions([count, *sums.values()], len(order.cohorts[order.round]))
+                with suppress(RefusedError):
+                    masked = masked_vector(member, order, order.round, public.digest, words)
+                    contributions[order.round, member.user] = masked
+            return MaskedResults(contributions)
+
+    def _load_to_evaluate(
+        self, files: UserFiles, order: Order, received: Parameters
+    ) -> tuple[list[Member], GlobalParameters | None]:
+        """The members who can evaluate, and the model; None without any."""
+        members, _ = self._load(files, order)
+        refused = _refused_sums(members, order)
+        members = [member for member in members if member.user not in refused]
+        return members, _accepted(files, members, order, received) if members else None
+
+    def _evaluated(self, members: list[Member], order: Order, public: GlobalParameters) -> tuple[int, dict[str, float]]:
+        sizes = members[0].terms.catalogue(order.sizes)
+        return evaluate_locally(self._devices(members, order), _interactions(members, TEST, sizes), public)
 
     def notice(self, order: Order) -> Notice:
         """What to tell the server after an order: requests to forget items, and whose erased items are gone."""
@@ -268,6 +349,22 @@ class Host:
                 yield files
             finally:
                 files.close()
+
+
+def _refused_sums(members: Sequence[Member], order: Order) -> dict[UserId, str]:
+    """Members whose terms do not allow the sums of an order, or updates without any, with the reason."""
+    refused: dict[UserId, str] = {}
+    if not order.cohorts:
+        return {member.user: reasons.NOT_SECURE for member in members if member.terms.training.sum_over}
+    from fedforget.device.secure_sums import check_cohorts
+
+    rounds = {user: [round_ for round_, users in order.asked.items() if user in users] for user in order.users}
+    for member in members:
+        try:
+            check_cohorts(member, order, rounds[member.user])
+        except RefusedError as error:
+            refused[member.user] = error.reason
+    return refused
 
 
 def _accepted(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,9 @@ from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.order import ORIGIN, Lineage
 from fedforget.protocol.terms import RefusedError, Terms
 from fedforget.runtime.randomness import UserId, secret_key, user_key
+
+if TYPE_CHECKING:
+    from fedforget.protocol.masking import KeyPair
 
 TRAIN, TEST = "train", "test"
 SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -84,6 +88,30 @@ class Member:
     def draw_key(self) -> int:
         """The key of the user's random draws. Users who joined before devices had secrets have that of their id."""
         return secret_key(self.user, _meta(self.files, self.key, "secret") or "")
+
+    @cached_property
+    def key_pair(self) -> KeyPair:
+        """The key pair for secure sums; made when it is first needed."""
+        from fedforget.protocol.masking import KeyPair  # needs cryptography, which comes with fedforget[flower]
+
+        stored = _meta(self.files, self.key, "sum_key")
+        pair = KeyPair.new() if stored is None else KeyPair(bytes.fromhex(stored))
+        if stored is None:
+            self._set("sum_key", pair.private.hex())
+        return pair
+
+    def open_sums(self) -> dict[str, Any]:
+        """The secure sums that the user contributed to, as ``device.secure_sums`` stores them."""
+        return dict(json.loads(_meta(self.files, self.key, "sums") or "{}"))
+
+    def keep_open_sums(self, sums: Mapping[str, Any]) -> None:
+        """Store the secure sums that the user contributed to."""
+        self._set("sums", json.dumps(sums))
+
+    @property
+    def newest_order(self) -> int:
+        """The number of the newest order."""
+        return int(self._meta("order"))
 
     def check(self) -> None:
         """Raise an error if the file is damaged."""
@@ -170,7 +198,7 @@ class Member:
 
     def accept(self, number: int, n_items: int) -> None:
         """Store the number of an order; refuse if it, or the size of the catalogue, is lower than before."""
-        if number < int(self._meta("order")):
+        if number < self.newest_order:
             raise RefusedError(reasons.OUTDATED)
         if n_items < self.n_items:
             raise RefusedError(reasons.FEWER_ITEMS)

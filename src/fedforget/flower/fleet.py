@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
@@ -20,6 +20,7 @@ from fedforget.flower.transport import Replies, Transport
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
+from fedforget.protocol.fixed_point import SumFormat, decode_fractions
 from fedforget.protocol.metrics import FULL, SAMPLED, K
 from fedforget.protocol.notice import Notice
 from fedforget.protocol.order import Order
@@ -67,6 +68,8 @@ class FlowerFleet:
         return FlowerClients(self, history, in_service)
 
     def evaluate(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> FleetEvaluation:
+        if self.config.server.secure:
+            return self._evaluate_securely(history, public, users)
         round_ = history.last_round + 1
         orders = self.orders(history, history, {round_: users})
         contents = {node: messages.pack_order(order, None, public) for node, order in orders.items()}
@@ -82,10 +85,29 @@ class FlowerFleet:
             else:
                 evaluated, sums = metrics
                 totals, count = totals + sums, count + evaluated
-        overall = (totals / max(count, 1)).tolist()
-        sampled = dict(zip(SAMPLED, overall[: len(SAMPLED)], strict=True))
-        full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
-        return FleetEvaluation(K, count, sampled, full, failures)
+        return _evaluation(count, totals, failures)
+
+    def _evaluate_securely(
+        self, history: History, public: GlobalParameters, users: Sequence[UserId]
+    ) -> FleetEvaluation:
+        """Evaluate a model on the devices; of their metrics only the sums are known."""
+        from fedforget.flower.secure_exchange import Request, SecureExchange
+
+        round_, size = history.last_round + 1, 1 + len(METRICS)
+        request = Request(
+            messages.EVALUATE,
+            lambda order: messages.pack_order(order, None, public),
+            {},
+            public.digest,
+            lambda round_: size,
+        )
+        sums = SecureExchange(self, history, history).run(request, {round_: users})
+        failures = {user: reason for (_, user), reason in sums.failures.items()}
+        if round_ not in sums.by_round:
+            return _evaluation(0, np.zeros(len(METRICS)), failures)
+        found = sums.by_round[round_]
+        count, *totals = decode_fractions(found.words, found.devices)
+        return _evaluation(round(count), np.minimum(totals, count), failures)
 
     def remove_items(self, history: History, public: GlobalParameters, users: Sequence[UserId]) -> None:
         round_ = history.last_round + 1
@@ -191,7 +213,7 @@ class FlowerClients:
             expected = sum(len(users) for users in asked.values())
             failures = [reason for result in results.values() for reason in result.failures.values()]
             answered = expected - sum(reason in reasons.TRANSIENT for reason in failures)
-            if not expected or (answered >= share * expected and any(len(r.updates) for r in results.values())):
+            if not expected or (answered >= share * expected and any(len(r.sent) for r in results.values())):
                 return results
             counts = ", ".join(f"{count} × {reason}" for reason, count in Counter(failures).items())
             problem = f"In round {min(asked)} {answered} of {expected} asked answered, with too few updates: {counts}."
@@ -203,6 +225,8 @@ class FlowerClients:
 
     def _ask(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
         """Send a task to the users' nodes once; stored updates come in the same reply."""
+        if self.fleet.config.server.secure:
+            return self._ask_for_sums(task, asked, public)
         fleet, model = self.fleet, self.fleet.config.model
         sizes, stored = (model.dim, model.update_layout.size), getattr(task, "stored", False)
         orders = fleet.orders(self.history, self.in_service, asked)
@@ -235,6 +259,41 @@ class FlowerClients:
             )
         return results
 
+    def _ask_for_sums(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
+        """Send a task to the users' nodes; only the sums of their updates are known."""
+        from fedforget.flower.secure_exchange import Request, SecureExchange
+
+        config = self.fleet.config
+        sent = public if task.needs_parameters else None
+        copies = 2 if getattr(task, "stored", False) else 1
+
+        def format_(round_: int, devices: int) -> SumFormat:
+            n_items = self.history.size(round_) if sent is None else sent.items.shape[0]
+            return SumFormat(n_items, config.model.dim, config.model.update_layout.size, config.bounds, devices)
+
+        request = Request(
+            messages.RUN,
+            lambda order: messages.pack_order(order, task, sent),
+            task.settings(),
+            "" if sent is None else sent.digest,
+            lambda round_: copies * format_(round_, 1).size,
+        )
+        sums = SecureExchange(self.fleet, self.history, self.in_service).run(request, asked)
+        results = {}
+        for round_, cohort in asked.items():
+            failed = {user: sums.failures[round_, user] for user in cohort if (round_, user) in sums.failures}
+            found = sums.by_round.get(round_)
+            result = CohortResult(Updates.none(), failed, seconds=sums.seconds, epochs=getattr(task, "epochs", 0))
+            if found is not None:
+                present = set(found.users)
+                users = [user for user in cohort if user in present]
+                totals = [
+                    format_(round_, found.devices).decode(words, users) for words in np.split(found.words, copies)
+                ]
+                result = replace(result, total=totals[0], stored_total=totals[1] if copies > 1 else None)
+            results[round_] = result
+        return results
+
     def apply_factors(self, round_: int, factors: Factors) -> None:
         """Store the factors: each device gets them with its next message."""
         FactorsFolder(self.history.folder).put(round_, factors)
@@ -251,6 +310,14 @@ def _numbers(history: History, users: Sequence[UserId]) -> tuple[int, ...]:
     """The last request to forget items that a trajectory is without, for each user; empty if nobody has one."""
     numbers = history.membership.erased(users)
     return tuple(numbers) if any(numbers) else ()
+
+
+def _evaluation(count: int, totals: NDArray[np.float64], failures: Mapping[UserId, str]) -> FleetEvaluation:
+    """The means of metrics, from their sums."""
+    overall = (totals / max(count, 1)).tolist()
+    sampled = dict(zip(SAMPLED, overall[: len(SAMPLED)], strict=True))
+    full = dict(zip(FULL, overall[len(SAMPLED) :], strict=True))
+    return FleetEvaluation(K, count, sampled, full, failures)
 
 
 def _metrics(content: RecordDict, max_users: int) -> tuple[int, NDArray[np.float64]] | None:

@@ -12,13 +12,23 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedforget.errors import MissingComponentError
 from fedforget.flower.arrays import MessageError, pack, unpack
+from fedforget.flower.records import (
+    CONTRADICTION,
+    LONGEST_VALUE,
+    pairs,
+    read_ids,
+    read_list,
+    read_record,
+    read_value,
+    split_bytes,
+)
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
 from fedforget.protocol.factors import Factors
@@ -29,12 +39,10 @@ from fedforget.protocol.terms import LAST_ROUND, Parameters
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 
-A = TypeVar("A")
-B = TypeVar("B")
 #: Flower's message types.
-RUN, EVALUATE, WIPE = "train.run", "evaluate.model", "query.wipe"
-CONTRADICTION = "the message contradicts itself"
-LONGEST_VALUE = 200
+RUN, EVALUATE, WIPE, KEYS, REVEAL = "train.run", "evaluate.model", "query.wipe", "query.keys", "query.reveal"
+#: The size of a public key for secure sums.
+KEY_SIZE = 32
 #: The largest number of past rounds that one order may ask a user for.
 MOST_ROUNDS = 1_000
 
@@ -60,6 +68,8 @@ def pack_order(order: Order, task: Task | None = None, public: GlobalParameters 
         "new_items": list(order.new_items),
         "erased": list(order.erased),
         "erased_in_service": list(order.erased_in_service),
+        "cohort_rounds": list(order.cohorts),
+        "cohort_keys": [b"".join(keys) for keys in order.cohorts.values()],
     }
     content = RecordDict({"order": ConfigRecord(record)})
     if task is not None:
@@ -77,24 +87,25 @@ def pack_order(order: Order, task: Task | None = None, public: GlobalParameters 
 
 def unpack_order(content: RecordDict) -> Order:
     """The order of a message."""
-    record = _record(content.config_records, "order")
-    trajectories, branches = _list(record, "trajectories", str), _list(record, "branches", int)
-    users, since, served = _ids(record, "users"), _list(record, "since", int), _list(record, "served", int)
+    record = read_record(content.config_records, "order")
+    trajectories, branches = read_list(record, "trajectories", str), read_list(record, "branches", int)
+    users, since, served = read_ids(record, "users"), read_list(record, "since", int), read_list(record, "served", int)
     order = Order(
-        _value(record, "federation", str),
-        _value(record, "number", int),
-        tuple(_pairs(trajectories, branches)),
-        _value(record, "in_service", str),
-        _value(record, "round", int),
+        read_value(record, "federation", str),
+        read_value(record, "number", int),
+        tuple(pairs(trajectories, branches)),
+        read_value(record, "in_service", str),
+        read_value(record, "round", int),
         tuple(users),
         tuple(since),
         tuple(served),
         _unpack_factors(content, record),
         _rounds_of_each(record),
-        tuple(_pairs(_list(record, "grown_in", int), _list(record, "sizes", int))),
-        tuple(_ids(record, "new_items")),
-        tuple(_list(record, "erased", int)),
-        tuple(_list(record, "erased_in_service", int)),
+        tuple(pairs(read_list(record, "grown_in", int), read_list(record, "sizes", int))),
+        tuple(read_ids(record, "new_items")),
+        tuple(read_list(record, "erased", int)),
+        tuple(read_list(record, "erased_in_service", int)),
+        _cohorts(record),
     )
     per_user = (order.rounds, order.erased, order.erased_in_service)
     sizes = {len(users), len(since), len(served), *(len(values) or len(users) for values in per_user)}
@@ -110,7 +121,7 @@ def unpack_order(content: RecordDict) -> Order:
 
 def _rounds_of_each(record: ConfigRecord) -> tuple[tuple[int, ...], ...]:
     """The past rounds that each user is asked for: at least one, in ascending order."""
-    rounds, counts = _list(record, "rounds", int), _list(record, "rounds_each", int)
+    rounds, counts = read_list(record, "rounds", int), read_list(record, "rounds_each", int)
     if any(not 1 <= count <= MOST_ROUNDS for count in counts) or sum(counts) != len(rounds):
         raise MessageError(CONTRADICTION)
     remaining = iter(rounds)
@@ -120,11 +131,17 @@ def _rounds_of_each(record: ConfigRecord) -> tuple[tuple[int, ...], ...]:
     return each
 
 
+def _cohorts(record: ConfigRecord) -> dict[int, tuple[bytes, ...]]:
+    """The keys of the devices in the secure sum of each round."""
+    cohorts = pairs(read_list(record, "cohort_rounds", int), read_list(record, "cohort_keys", bytes))
+    return {round_: tuple(split_bytes(keys, KEY_SIZE)) for round_, keys in cohorts}
+
+
 def _unpack_factors(content: RecordDict, record: ConfigRecord) -> dict[tuple[str, int], Factors]:
     """The factors of calibrated rounds by trajectory and round."""
     factors = {}
-    for trajectory, round_ in _pairs(_list(record, "calibrated_on", str), _list(record, "calibrated", int)):
-        arrays = _record(content.array_records, "factors")
+    for trajectory, round_ in pairs(read_list(record, "calibrated_on", str), read_list(record, "calibrated", int)):
+        arrays = read_record(content.array_records, "factors")
         items = unpack(arrays, f"items-{trajectory}-{round_}", np.float32, 1)
         factors[trajectory, round_] = Factors(items, unpack(arrays, f"dense-{trajectory}-{round_}", np.float32, 1))
     return factors
@@ -132,19 +149,19 @@ def _unpack_factors(content: RecordDict, record: ConfigRecord) -> dict[tuple[str
 
 def unpack_public(content: RecordDict) -> Parameters:
     """The item table and the other tensors of a message; whether they fit the model is checked later."""
-    record = _record(content.array_records, "public")
+    record = read_record(content.array_records, "public")
     return unpack(record, "items", np.float32, 2), unpack(record, "dense", np.float32, 1)
 
 
 def unpack_task(content: RecordDict) -> Task:
     """The task of a message. Settings that are missing, unknown or of another type are rejected."""
-    record = _record(content.config_records, "task")
+    record = read_record(content.config_records, "task")
     try:
-        kind = TASKS.find(_value(record, "name", str))
+        kind = TASKS.find(read_value(record, "name", str))
     except MissingComponentError as error:
         raise MessageError(error.problem[:LONGEST_VALUE]) from error
     types = get_type_hints(kind)
-    values = {field.name: _value(record, field.name, types[field.name]) for field in fields(kind)}
+    values = {field.name: read_value(record, field.name, types[field.name]) for field in fields(kind)}
     if set(record) != {"name", *values}:
         raise MessageError("the task has unknown settings")
     return kind(**values)
@@ -152,9 +169,9 @@ def unpack_task(content: RecordDict) -> Task:
 
 def unpack_wipes(content: RecordDict) -> tuple[str, int, list[tuple[str, str]]]:
     """The federation and the number of an order to wipe, and the pseudonym and salt of each user to wipe."""
-    record = _record(content.config_records, "task")
-    pairs = _pairs(_list(record, "pseudonyms", str), _list(record, "salts", str))
-    return _value(record, "federation", str), _value(record, "number", int), pairs
+    record = read_record(content.config_records, "task")
+    salted = pairs(read_list(record, "pseudonyms", str), read_list(record, "salts", str))
+    return read_value(record, "federation", str), read_value(record, "number", int), salted
 
 
 def pack_results(results: Mapping[int, CohortResult], notice: Notice | None = None) -> RecordDict:
@@ -194,14 +211,14 @@ def pack_notice(notice: Notice) -> ConfigRecord:
 
 def unpack_notice(content: RecordDict, order: Order) -> Notice:
     """What a device tells besides its results; anything about users who were not asked is rejected."""
-    record = _record(content.config_records, "notice")
-    users, numbers = _ids(record, "users"), _list(record, "numbers", int)
-    rounds = _pairs(_list(record, "since", int), _list(record, "counts", int))
+    record = read_record(content.config_records, "notice")
+    users, numbers = read_ids(record, "users"), read_list(record, "numbers", int)
+    rounds = pairs(read_list(record, "since", int), read_list(record, "counts", int))
     requests = tuple(
         ItemsRequest(user, number, since, count)
-        for (user, number), (since, count) in _pairs(_pairs(users, numbers), rounds)
+        for (user, number), (since, count) in pairs(pairs(users, numbers), rounds)
     )
-    notice = Notice(_value(record, "added_items", int), requests, tuple(_ids(record, "erased")))
+    notice = Notice(read_value(record, "added_items", int), requests, tuple(read_ids(record, "erased")))
     if not set(order.users).issuperset([*users, *notice.erased]) or len(set(users)) != len(users):
         raise MessageError(reasons.NOT_ASKED)
     if notice.added_items < 0 or any(not 0 < r.number < 2**63 or r.since < 1 or r.count < 1 for r in requests):
@@ -217,22 +234,22 @@ def unpack_results(
     content: RecordDict, asked: Mapping[int, Sequence[UserId]], dim: int, dense: int, stored: bool
 ) -> dict[int, CohortResult]:
     """The results of a device by round; anything about users or rounds that it was not asked for is rejected."""
-    record = _record(content.config_records, "result")
-    users, rounds = _ids(record, "users"), _list(record, "rounds", int)
+    record = read_record(content.config_records, "result")
+    users, rounds = read_ids(record, "users"), read_list(record, "rounds", int)
     wanted = {(round_, user) for round_, cohort in asked.items() for user in cohort}
-    sent = _pairs(rounds, users)
-    failures = _unpack_failures(record, wanted)
+    sent = pairs(rounds, users)
+    failures = unpack_failures(record, wanted)
     if not wanted.issuperset(sent) or len(set(sent)) != len(sent) or rounds != sorted(rounds):
         raise MessageError(reasons.NOT_ASKED)
     failures |= dict.fromkeys(wanted.difference(sent, failures), reasons.NOT_MENTIONED)
     past = None
     if stored:
-        stored_users = _ids(record, "stored_users")
+        stored_users = read_ids(record, "stored_users")
         if not {user for _, user in wanted}.issuperset(stored_users) or len(set(stored_users)) != len(stored_users):
             raise MessageError(reasons.NOT_ASKED)
         past = _unpack_updates(content, "stored", stored_users, dim, dense)
     updates = _unpack_updates(content, "updates", users, dim, dense)
-    seconds = _value(record, "seconds", float)
+    seconds = read_value(record, "seconds", float)
     if not 0 <= seconds < math.inf:
         raise MessageError(f"its seconds is {seconds}")
     results = {}
@@ -244,13 +261,14 @@ def unpack_results(
     return results
 
 
-def _unpack_failures(record: ConfigRecord, wanted: set[tuple[int, UserId]]) -> dict[tuple[int, UserId], str]:
+def unpack_failures(record: ConfigRecord, wanted: set[tuple[int, UserId]]) -> dict[tuple[int, UserId], str]:
     """The reason for each missing update; an unknown reason is replaced."""
-    failed = _pairs(_list(record, "failed_rounds", int), _ids(record, "failed"))
+    failed = pairs(read_list(record, "failed_rounds", int), read_ids(record, "failed"))
     given = [
-        reason if reason in reasons.FROM_DEVICES else reasons.UNKNOWN_REASON for reason in _list(record, "reasons", str)
+        reason if reason in reasons.FROM_DEVICES else reasons.UNKNOWN_REASON
+        for reason in read_list(record, "reasons", str)
     ]
-    failures = dict(_pairs(failed, given))
+    failures = dict(pairs(failed, given))
     if not wanted.issuperset(failed):
         raise MessageError(reasons.NOT_ASKED)
     return failures
@@ -259,7 +277,7 @@ def _unpack_failures(record: ConfigRecord, wanted: set[tuple[int, UserId]]) -> d
 def _unpack_updates(content: RecordDict, name: str, users: Sequence[UserId], dim: int, dense: int) -> Updates:
     if not users:
         return Updates.none(dim, dense)
-    record = _record(content.array_records, name)
+    record = read_record(content.array_records, name)
     updates = Updates(
         users,
         unpack(record, "ptr", np.int64, 1),
@@ -272,37 +290,3 @@ def _unpack_updates(content: RecordDict, name: str, users: Sequence[UserId], dim
     if not updates.fits(dim, dense):
         raise MessageError(reasons.WRONG_SHAPE)
     return updates
-
-
-def _record(records: Mapping[str, A], name: str) -> A:
-    if name not in records:
-        raise MessageError(f"the message has no {name}")
-    return records[name]
-
-
-def _value(record: ConfigRecord, name: str, kind: type) -> Any:
-    value = record.get(name)
-    if type(value) is not kind:
-        raise MessageError(f"its {name} is {value!r}"[:LONGEST_VALUE])
-    return value
-
-
-def _list(record: ConfigRecord, name: str, kind: type) -> list[Any]:
-    values = record.get(name)
-    if not isinstance(values, list) or any(type(value) is not kind for value in values):
-        raise MessageError(f"its {name} is {values!r}"[:LONGEST_VALUE])
-    return values
-
-
-def _ids(record: ConfigRecord, name: str) -> list[UserId]:
-    """A list of user or item ids: all numbers or all strings."""
-    values = record.get(name)
-    kind = str if isinstance(values, list) and values and isinstance(values[0], str) else int
-    return _list(record, name, kind)
-
-
-def _pairs(first: Sequence[A], second: Sequence[B]) -> list[tuple[A, B]]:
-    """Two lists side by side, which must have the same length."""
-    if len(first) != len(second):
-        raise MessageError(CONTRADICTION)
-    return list(zip(first, second, strict=True))

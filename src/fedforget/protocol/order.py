@@ -32,6 +32,8 @@ class Order:
     as far as the server does not know that the device has them. ``erased`` are, for each user, the number of the last
     of its own requests to forget items that this trajectory is without, ``erased_in_service`` that of the trajectory in
     service; 0 if there is none, and empty if nobody has one.
+
+    ``cohorts`` are, with secure aggregation, the public keys of the devices in the sum of each round.
     """
 
     federation: str
@@ -48,6 +50,7 @@ class Order:
     new_items: tuple[ItemId, ...] = ()
     erased: tuple[int, ...] = ()
     erased_in_service: tuple[int, ...] = ()
+    cohorts: Mapping[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
     def branches(self) -> bool:

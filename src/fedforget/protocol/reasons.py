@@ -29,6 +29,10 @@ DIFFERENT_TERMS = "the user's terms differ from those of others on the device"
 ONE_ROUND_ONLY = "stored updates are sent for one round at a time"
 OTHER_ITEMS = "the server's catalogue has other items than the device's"
 FEWER_ITEMS = "the server's catalogue has fewer items than before"
+NOT_SECURE = "the user's terms allow updates only as a part of a secure sum"
+TOO_FEW = "too few devices for a secure sum"
+OTHER_KEY = "the sum does not name the device's key"
+SECOND_SUM = "the device has another sum for the same order"
 WAITS = "the user asked to forget items, which is not done yet"
 
 FROM_DEVICES = frozenset(
@@ -52,12 +56,17 @@ FROM_DEVICES = frozenset(
         ONE_ROUND_ONLY,
         OTHER_ITEMS,
         FEWER_ITEMS,
+        NOT_SECURE,
+        TOO_FEW,
+        OTHER_KEY,
+        SECOND_SUM,
         WAITS,
     }
 )
 
 #: Reaching a device.
 NO_NODE = "no device is registered for the user"
+NO_KEY = "the device has not sent its key for secure sums"
 NOT_CONNECTED = "the device was not connected"
 NO_RESPONSE = "the device did not respond"
 LATE = "the device did not respond in time"
@@ -65,13 +74,13 @@ UNSENT = "the message to the device could not be sent"
 FAILED = "the device could not carry out the task"
 LOST = "the device disconnected during the task"
 FORGED = "the response does not belong to the message sent to the device"
-#: Of these, those that may be different when the device is asked again.
-TRANSIENT = frozenset({NOT_CONNECTED, NO_RESPONSE, LATE, UNSENT, LOST})
 #: Responses that the server rejects.
 NOT_ASKED = "the device responded for a user or round that it was not asked for"
 NOT_MENTIONED = "the device did not mention the user in its response"
 UNKNOWN_REASON = "the device gave an unknown reason"
 IMPOSSIBLE_METRICS = "the device reported impossible metrics"
+WRONG_MASKS = "the device's part of a secure sum is not valid"
+NOT_REVEALED = "the masks of a secure sum could not be removed"
 #: Updates that the server rejects.
 WRONG_SHAPE = "the update does not have the shape of the model"
 UNKNOWN_ITEM = "the update names an item that does not exist"
@@ -80,3 +89,6 @@ TOO_LARGE = "the update is larger than the bound in the user's terms"
 REPEATED_ITEM = "the update names an item twice"
 WRONG_COUNT = "the reported interaction count is out of range"
 REPEATED_USER = "the user has two updates"
+
+#: Reasons that may be different when the device is asked again.
+TRANSIENT = frozenset({NOT_CONNECTED, NO_RESPONSE, LATE, UNSENT, LOST, NO_KEY, OTHER_KEY, TOO_FEW, NOT_REVEALED})

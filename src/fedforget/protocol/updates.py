@@ -117,11 +117,32 @@ class Updates:
 
 
 @dataclass(frozen=True)
+class Total:
+    """The sum of the updates of several clients: all that the server gets with secure aggregation.
+
+    ``items`` is the sum of the clients' updates of the item table, ``dense`` that of the other tensors they send,
+    ``touches`` the number of clients that sent each item row, ``loss`` the mean of their losses, if they have any.
+    ``nbytes`` is the size of their messages on the network.
+    """
+
+    users: Sequence[int | str]
+    items: Array
+    dense: Array
+    touches: NDArray[np.int64]
+    loss: float | None
+    nbytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True)
 class CohortResult:
     """The updates of a cohort, and the reason of every user without one.
 
     ``stored`` are the logged updates if the server asked for them; ``seconds`` is the time that the devices trained,
-    for ``epochs`` epochs.
+    for ``epochs`` epochs. With secure aggregation there are no updates but their sum, ``total``, and that of the logged
+    updates, ``stored_total``.
     """
 
     updates: Updates
@@ -129,3 +150,10 @@ class CohortResult:
     stored: Updates | None = None
     seconds: float = 0.0
     epochs: int = 0
+    total: Total | None = None
+    stored_total: Total | None = None
+
+    @property
+    def sent(self) -> Updates | Total:
+        """The updates of the cohort, or their sum."""
+        return self.updates if self.total is None else self.total

@@ -35,6 +35,7 @@ SELECTION: Final = 9
 ATTACK: Final = 10
 MALICIOUS: Final = 11
 INIT_ITEM: Final = 12
+ROUNDING: Final = 13
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)

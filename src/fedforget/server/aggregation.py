@@ -13,7 +13,7 @@ from fedforget.models import GlobalParameters
 from fedforget.models.parameters import Array
 from fedforget.protocol import reasons
 from fedforget.protocol.bounds import Bounds
-from fedforget.protocol.updates import Updates
+from fedforget.protocol.updates import Total, Updates
 from fedforget.runtime.compiled import exact, fast
 from fedforget.runtime.components import Component, Registry
 
@@ -110,6 +110,8 @@ class AggregationRule(Component):
     averages: ClassVar[bool] = True
     #: Whether it needs the number of interactions of each client (``Updates.sizes``), which is not sent otherwise.
     needs_counts: ClassVar[bool] = False
+    #: Whether the sum of the updates is enough for it (``combine_total``), as secure aggregation demands.
+    works_on_sums: ClassVar[bool] = False
 
     def weights(self, updates: Updates) -> NDArray[np.float64]:
         """The weight of each client; by default equal, adding up to 1."""
@@ -128,7 +130,15 @@ class AggregationRule(Component):
         step = Step(np.zeros_like(public.items), np.zeros(updates.dense.shape[1], np.float32))
         touches = np.zeros(public.items.shape[0], np.int64)
         _accumulate(updates.ptr, updates.items, updates.rows, updates.dense, weights, step.items, step.dense, touches)
-        scale = self.row_scale(touches, len(updates))
+        return self._scaled(step, touches, len(updates))
+
+    def combine_total(self, total: Total) -> Step:
+        """The combined update of a cohort of which only the sum is known: every client has the same weight."""
+        weight = np.float32(1 / max(len(total), 1))
+        return self._scaled(Step(weight * total.items, weight * total.dense), total.touches, len(total))
+
+    def _scaled(self, step: Step, touches: NDArray[np.int64], clients: int) -> Step:
+        scale = self.row_scale(touches, clients)
         if scale is not None:
             step.items[:] *= scale.astype(np.float32)[:, None]
         return step
@@ -139,6 +149,7 @@ class Mean(AggregationRule):
     """The mean over the cohort; an item row that a client did not touch counts as zero (the paper's rule)."""
 
     name: ClassVar[str] = "mean"
+    works_on_sums: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ class Touched(AggregationRule):
     """The mean of each item row over the clients that touched it; other tensors over the cohort."""
 
     name: ClassVar[str] = "touched"
+    works_on_sums: ClassVar[bool] = True
     averages: ClassVar[bool] = False
 
     def row_scale(self, touches: NDArray[np.int64], clients: int) -> NDArray[np.float64]:
@@ -171,6 +183,7 @@ class Root(AggregationRule):
     """
 
     name: ClassVar[str] = "root"
+    works_on_sums: ClassVar[bool] = True
     averages: ClassVar[bool] = False
 
     def row_scale(self, touches: NDArray[np.int64], clients: int) -> NDArray[np.float64]:

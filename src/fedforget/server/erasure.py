@@ -142,7 +142,9 @@ class Erasure:
             {record.round: [user for user in record.participants if user not in self.forgotten] for record in records},
             self.first or 0,
             trained & single,
-            lambda round_, fraction: self.roster.cohort(round_, fraction, self.config.seed, max(round_, self.last)),
+            lambda round_, fraction: self.roster.cohort(
+                round_, fraction, self.config.seed, max(round_, self.last), self.config.server.smallest_cohort
+            ),
             self.history.moved,
         )
 

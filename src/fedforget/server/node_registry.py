@@ -13,12 +13,14 @@
     items_request(user PRIMARY KEY, number INTEGER, since INTEGER, count INTEGER)
         requests to forget items that devices sent
     known_items(key TEXT PRIMARY KEY, added INTEGER)               the number of added items whose ids a node has
+    sum_key(user PRIMARY KEY, public BLOB)                         the public keys of users' devices for secure sums
     readmitted(user PRIMARY KEY)                                   forgotten users who may take part again
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,6 +49,7 @@ CREATE TABLE IF NOT EXISTS items_request (
     user PRIMARY KEY, number INTEGER NOT NULL, since INTEGER NOT NULL, count INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS known_items (key TEXT PRIMARY KEY, added INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sum_key (user PRIMARY KEY, public BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS readmitted (user PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -126,6 +129,7 @@ class NodeRegistry:
             former = "INSERT OR IGNORE INTO held SELECT user, key FROM user WHERE user = ?"
             self._db.executemany(former, [(user,) for user in users])
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
+            self._db.executemany("DELETE FROM sum_key WHERE user = ?", [(user,) for user in users])
 
     def users(self) -> list[UserId]:
         return [row[0] for row in self._db.execute("SELECT user FROM user")]
@@ -148,6 +152,21 @@ class NodeRegistry:
             number = max(time.time_ns(), int(row[0]) + 1 if row else 0)
             self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
         return number
+
+    def sum_keys(self, users: Iterable[UserId]) -> dict[UserId, bytes]:
+        """The public keys of users' devices for secure sums, as far as they are known."""
+        query = "SELECT user, public FROM sum_key WHERE user IN (SELECT value FROM json_each(?))"
+        return dict(self._db.execute(query, (json.dumps(list(users)),)))
+
+    def set_sum_keys(self, keys: Mapping[UserId, bytes]) -> None:
+        """Store public keys for secure sums."""
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO sum_key VALUES (?, ?)", keys.items())
+
+    def drop_sum_keys(self, users: Iterable[UserId]) -> None:
+        """Remove keys that are not those of the users' devices any more; they are asked for again."""
+        with self._db:
+            self._db.executemany("DELETE FROM sum_key WHERE user = ?", [(user,) for user in users])
 
     def readmitted(self) -> set[UserId]:
         """The users who were forgotten and may take part again."""
@@ -210,6 +229,7 @@ class NodeRegistry:
         with self._db:
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
+                self._db.execute("DELETE FROM sum_key WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM readmitted WHERE user = ?", (user,))
                 holders = "SELECT key FROM user WHERE user = ?1 UNION SELECT key FROM held WHERE user = ?1"
                 for (key,) in self._db.execute(holders, (user,)).fetchall():

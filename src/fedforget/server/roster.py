@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedforget.errors import ConfigError
 from fedforget.runtime import randomness
 from fedforget.runtime.randomness import UserId
+from fedforget.server.server_config import ServerConfig
 
 
 class Roster:
@@ -57,8 +58,16 @@ class Roster:
         """The key of each user's random draws."""
         return np.array([randomness.user_key(user) for user in self.users], np.uint64)
 
-    def cohort(self, round_: int, fraction: float, seed: int, known_in: int | None = None) -> list[UserId]:
-        """Draw the users of a round: a fraction of those who have joined, at least one, in the roster's order.
+    def drawn(self, round_: int, server: ServerConfig, seed: int) -> list[UserId]:
+        """Draw the users of a round as the server is configured."""
+        return self.cohort(round_, server.fraction, seed, at_least=server.smallest_cohort)
+
+    def cohort(
+        self, round_: int, fraction: float, seed: int, known_in: int | None = None, at_least: int = 1
+    ) -> list[UserId]:
+        """Draw the users of a round: a fraction of those who have joined, in the roster's order.
+
+        There are ``at_least`` as many, if as many have joined.
 
         Every user draws a keyed lot and the lowest lots win, so that a user's lot does not depend on other users.
         Users must be known in the round or, if given, in the round ``known_in``.
@@ -68,7 +77,7 @@ class Roster:
         n_joined = int(np.count_nonzero(joined))
         if n_joined == 0:
             return []
-        size = max(1, int(fraction * n_joined + 0.5))
+        size = min(max(at_least, int(fraction * n_joined + 0.5)), n_joined)
         low = np.flatnonzero(joined & (lots <= _generous_limit(size / n_joined)))
         if low.size < size:
             low = np.flatnonzero(joined)

@@ -13,7 +13,7 @@ from fedforget.models import GlobalParameters, Recommender
 from fedforget.protocol import reasons
 from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.tasks import Train
-from fedforget.protocol.updates import CohortResult
+from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.randomness import UserId
 from fedforget.server.aggregation import Step, screen
 from fedforget.server.clients import Clients
@@ -55,6 +55,8 @@ class Aggregator:
         self, result: CohortResult, public: GlobalParameters, cohort: Sequence[UserId], *, numbers: bool = True
     ) -> CohortResult:
         """The result of a cohort without the updates that fail the checks, which become failures."""
+        if result.total is not None:  # devices that are not in the sum have a reason already
+            return replace(result, failures=_of_all(cohort, result.total.users, result.failures))
         asked = set(cohort)
         counts = self.server.aggregation.needs_counts
         rejected = screen(
@@ -67,13 +69,8 @@ class Aggregator:
         )
         keep = np.array([user in asked and user not in rejected for user in result.updates.users], bool)
         updates = result.updates.only(keep)
-        failures = {**result.failures, **rejected}
-        answered = set(updates.users)
-        return replace(
-            result,
-            updates=updates,
-            failures={user: failures.get(user, reasons.NOT_MENTIONED) for user in cohort if user not in answered},
-        )
+        failures = _of_all(cohort, updates.users, {**result.failures, **rejected})
+        return replace(result, updates=updates, failures=failures)
 
     def apply(self, state: ServerState, step: Step | None, round_: int, users: int | None = None) -> ServerState:
         """The state after the combined update of a round; unchanged without one.
@@ -94,7 +91,16 @@ class Aggregator:
         return after
 
     def _step(self, result: CohortResult, public: GlobalParameters) -> Step | None:
-        return self.server.aggregation.combine(result.updates, public) if len(result.updates) else None
+        rule = self.server.aggregation
+        if result.total is not None:
+            return rule.combine_total(result.total) if len(result.total) else None
+        return rule.combine(result.updates, public) if len(result.updates) else None
+
+
+def _of_all(cohort: Sequence[UserId], answered: Sequence[UserId], failures: Mapping[UserId, str]) -> dict[UserId, str]:
+    """The reason of everybody in a cohort who has not answered."""
+    without = set(cohort).difference(answered)
+    return {user: failures.get(user, reasons.NOT_MENTIONED) for user in cohort if user in without}
 
 
 def run_round(
@@ -110,11 +116,14 @@ def run_round(
 
 def record_of(round_: int, result: CohortResult, seconds: float) -> RoundRecord:
     """The record of a round, from its accepted result."""
-    updates = result.updates
-    reported = updates.losses[np.isfinite(updates.losses)]
-    loss = float(np.mean(reported)) if reported.size else None
-    sent = updates.nbytes + (result.stored.nbytes if result.stored is not None else 0)
-    return RoundRecord(round_, list(updates.users), loss, seconds, result.failures, result.seconds, sent, result.epochs)
+    sent, stored = result.sent, result.stored if result.total is None else result.stored_total
+    if isinstance(sent, Updates):
+        reported = sent.losses[np.isfinite(sent.losses)]
+        loss = float(np.mean(reported)) if reported.size else None
+    else:
+        loss = sent.loss
+    size = sent.nbytes + (stored.nbytes if stored is not None else 0)
+    return RoundRecord(round_, list(sent.users), loss, seconds, result.failures, result.seconds, size, result.epochs)
 
 
 def run_rounds(
@@ -135,7 +144,7 @@ def run_rounds(
     for round_ in range(history.last_round + 1, until + 1):
         state = history.grown(state, round_, config)
         named = None if cohorts is None else cohorts.get(round_)
-        cohort = roster.cohort(round_, config.server.fraction, config.seed) if named is None else named
+        cohort = roster.drawn(round_, config.server, config.seed) if named is None else named
         state, record = run_round(round_, state, clients, cohort, aggregator, config.training.epochs)
         history.commit([record], state)
         on_round(record, state)

@@ -211,14 +211,14 @@ class Service(Coordinator):
                 self._train(None, 1, on_round, cohorts)
                 return
             except NoAnswerError:
-                asked = cohorts[round_] if cohorts else self._roster().cohort(round_, server.fraction, self.config.seed)
+                asked = cohorts[round_] if cohorts else self._roster().drawn(round_, server, self.config.seed)
                 silent.update(asked)
                 others = [user for user in self.members if user not in silent]
                 if not others:
                     raise
                 joined = self.history.membership.joined()
                 roster = Roster(others, added={user: since for user, since in joined.items() if user not in silent})
-                cohorts = {round_: roster.cohort(round_, server.fraction, self.config.seed)}
+                cohorts = {round_: roster.drawn(round_, server, self.config.seed)}
 
     def abandon_forgetting(self) -> None:
         """Drop the erasure that was interrupted, or else the oldest request in the queue."""

@@ -40,6 +40,7 @@ from fedforget.simulation.device_files import DeviceFiles
 from fedforget.simulation.partial import items_by_user, partial_erasure
 from fedforget.simulation.poisoned import PoisonedClients
 from fedforget.simulation.stored_data import report_difference, stored_parts
+from fedforget.simulation.summed import SummedClients
 
 
 class Federation(Coordinator):
@@ -356,11 +357,11 @@ class Federation(Coordinator):
         self.devices.roll_back(round_)
 
     def _reached(self, devices: Devices) -> Clients:
-        """Devices as the server sees them, some of them malicious if there is an attack."""
-        clients, attack = SimulatedClients(devices, self.offline), self.config.attack
-        if attack is None:
-            return clients
-        return PoisonedClients(clients, attack, self.config.seed, self.model.update_layout)
+        """Devices as the server sees them: some malicious if there is an attack, summed if aggregation is secure."""
+        clients: Clients = SimulatedClients(devices, self.offline)
+        if (attack := self.config.attack) is not None:
+            clients = PoisonedClients(clients, attack, self.config.seed, self.model.update_layout)
+        return SummedClients(clients, devices) if self.config.server.secure else clients
 
     def _start(self) -> None:
         """Load server and devices from the trajectory in service."""

@@ -146,14 +146,13 @@ class FRU(Method):
 
         task = replace(self._task(past.epochs), parts="none", stored=True)
         result = past.clients.run(task, past.asked, past.public)[round_]
-        assert result.stored is not None
-        old, stored = combine(CohortResult(result.stored))
+        old, stored = combine(_stored(result))
         fresh, result = combine(result)
-        if list(result.updates.users) != list(stored.updates.users):
+        if result.total is None and list(result.updates.users) != list(stored.updates.users):
             result, stored = _both(result, stored)
             (fresh, result), (old, stored) = combine(result), combine(stored)
         layout = past.public.layout
-        taken = {round_: replace(result, stored=stored.updates)}
+        taken = {round_: replace(result, stored=stored.updates, stored_total=stored.total)}
         if fresh is None or old is None:
             past.clients.apply_factors(round_, Factors.zero(past.public.items.shape[0], len(layout.shapes)))
             return past.state, taken
@@ -185,6 +184,14 @@ class FRU(Method):
 def default_stride(model: Recommender) -> int:
     """The default number of past rounds in a step."""
     return SHARED_STRIDE if model.update_layout.size else STRIDE
+
+
+def _stored(result: CohortResult) -> CohortResult:
+    """The logged updates of a result, or their sum, as a result of their own."""
+    if result.total is not None:
+        return CohortResult(result.updates, result.failures, total=result.stored_total)
+    assert result.stored is not None
+    return CohortResult(result.stored)
 
 
 def _both(fresh: CohortResult, stored: CohortResult) -> tuple[CohortResult, CohortResult]:

@@ -1,0 +1,207 @@
+"""Secure aggregation on both engines: the same federation as with plain updates, and the server only sees sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedforget as ff
+
+pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
+
+from flwr.app import Message
+
+from fedforget.errors import NoAnswerError
+from fedforget.flower import messages
+from fedforget.protocol import reasons
+from tests.flower.test_contract import METHODS, assert_same
+from tests.flower.worlds import USERS, OnFlower, Simulated, node_of
+
+SECURE = ff.ServerConfig(fraction=0.5, secure=True, minimum=3)
+PLAIN = ff.ServerConfig(fraction=0.5)
+MODELS = {"mf": ff.MF(dim=8), "lightgcn": ff.LightGCN(dim=8), "ials": ff.IALS(dim=8), "ncf": ff.NCF(dim=8)}
+World = Simulated | OnFlower
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def make(engine: type[World], **changes: Any) -> World:
+        made.append(engine(tmp_path / str(len(made)), **{"server": SECURE, **changes}))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_equals_the_simulation_and_plain_aggregation(make, model: str) -> None:
+    settings: dict[str, Any] = {"model": MODELS[model]}
+    if model == "ials":
+        settings["training"] = ff.LocalTraining(epochs=1)
+    flower, simulated = make(OnFlower, **settings), make(Simulated, **settings)
+    plain = make(Simulated, server=PLAIN, **settings)
+    for world in (flower, simulated, plain):
+        world.train(4)
+    assert_same(flower, simulated)
+    np.testing.assert_allclose(flower.public.items, plain.public.items, atol=1e-4)
+    assert flower.history.record(2).loss == pytest.approx(plain.history.record(2).loss, abs=1e-4)
+    assert flower.measure()["full"] == pytest.approx(simulated.measure()["full"], abs=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["mean", "touched", "root"])
+def test_every_rule_that_works_on_sums(make, rule: str) -> None:
+    secure = make(OnFlower, server=ff.ServerConfig(fraction=0.5, secure=True, minimum=3, aggregation=rule))
+    plain = make(Simulated, server=ff.ServerConfig(fraction=0.5, aggregation=rule))
+    for world in (secure, plain):
+        world.train(2)
+    np.testing.assert_allclose(secure.public.items, plain.public.items, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_unlearning_method(make, name: str) -> None:
+    method, log = METHODS[name]
+    flower, simulated, plain = make(OnFlower, log=log), make(Simulated, log=log), make(Simulated, log=log, server=PLAIN)
+    for world in (flower, simulated, plain):
+        world.train(5)
+        world.forget([USERS[0]], method)
+    assert_same(flower, simulated)
+    np.testing.assert_allclose(flower.public.items, plain.public.items, atol=2e-3)
+    for user in (USERS[1], USERS[2]):
+        np.testing.assert_allclose(flower.private(user), simulated.private(user), atol=1e-5)
+
+
+def test_the_server_gets_no_updates(make) -> None:
+    world = make(OnFlower)
+    replies: list[Message] = []
+    world.grid.fault = lambda node, message, deliver: [_kept(replies, deliver(message))]
+    world.train(2)
+    contents = [reply.content for reply in replies]
+    assert any("masked" in content.array_records for content in contents)
+    assert not any("updates" in content.array_records for content in contents)
+
+
+def test_devices_that_disappear_before_the_first_message(make) -> None:
+    flower, simulated = make(OnFlower), make(Simulated)
+    for world in (flower, simulated):
+        world.train(1)
+        world.disconnect(102)
+        world.train(3)
+    assert_same(flower, simulated)
+
+
+def test_devices_that_disappear_between_the_messages_are_in_the_sum(make) -> None:
+    """Their neighbours have the shares of their self seeds."""
+    flower, simulated = make(OnFlower), make(Simulated)
+
+    def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
+        lost = message.metadata.message_type == messages.REVEAL and node == 102
+        return [] if lost else [deliver(message)]
+
+    flower.grid.fault = fault
+    for world in (flower, simulated):
+        world.train(2)
+    assert_same(flower, simulated)
+
+
+def test_a_device_lost_before_and_another_between_the_messages(make) -> None:
+    """Nobody can remove the masks between the two: the others are asked again without both."""
+    flower, simulated = make(OnFlower, server=_everybody()), make(Simulated, server=_everybody())
+    flower.disconnect(102)
+
+    def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
+        lost = message.metadata.message_type == messages.REVEAL and node == 103
+        return [] if lost else [deliver(message)]
+
+    flower.grid.fault = fault
+    simulated.away = {user for user in USERS if node_of(user) in (102, 103)}
+    for world in (flower, simulated):
+        world.train(1)
+    assert_same(flower, simulated)
+    assert set(flower.history.record(1).failures.values()) == {reasons.NOT_CONNECTED, reasons.NOT_REVEALED}
+
+
+@pytest.mark.parametrize("kind", ["words", "shares", "checks", "revealed"])
+def test_corrupted_answers_do_not_change_the_sum(make, kind: str) -> None:
+    flower, simulated = make(OnFlower, server=_everybody()), make(Simulated, server=_everybody())
+
+    def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
+        reply = deliver(message)
+        if node == 103:
+            _corrupt(reply, kind)
+        return [reply]
+
+    flower.grid.fault = fault
+    if kind == "words":  # a vector of another size; any other vector is an update like others
+        simulated.away = {user for user in USERS if node_of(user) == 103}
+    for world in (flower, simulated):
+        world.train(1)
+    np.testing.assert_allclose(flower.public.items, simulated.public.items, atol=1e-5) if kind == "words" else None
+    plain = make(Simulated, server=ff.ServerConfig(fraction=1.0))
+    plain.away = set(USERS) - set(flower.history.record(1).participants)
+    plain.train(1)
+    np.testing.assert_allclose(flower.public.items, plain.public.items, atol=1e-4)
+
+
+def test_repeated_messages_get_the_same_masks(make) -> None:
+    flower, simulated = make(OnFlower), make(Simulated)
+
+    def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
+        deliver(message)
+        return [deliver(message)]
+
+    flower.grid.fault = fault
+    for world in (flower, simulated):
+        world.train(3)
+    assert_same(flower, simulated)
+
+
+def test_too_few_devices_store_nothing(make) -> None:
+    world = make(OnFlower, server=ff.ServerConfig(fraction=0.5, secure=True, minimum=6))
+    world.disconnect(102, 103)
+    with pytest.raises(NoAnswerError, match=reasons.TOO_FEW):
+        world.train(1)
+    assert world.history.last_round <= 0
+    world.disconnect()
+    world.train(1)
+    assert world.history.last_round == 1
+
+
+def test_a_device_that_was_enrolled_again_has_a_new_key(make) -> None:
+    world = make(OnFlower, server=_everybody())
+    world.train(1)
+    user = USERS[0]
+    world.member(user)._set("sum_key", "11" * 32)
+    world.train(2)
+    assert world.history.record(2).failures == {user: reasons.OTHER_KEY}
+    world.train(3)
+    assert not world.history.record(3).failures
+
+
+def _everybody() -> ff.ServerConfig:
+    return ff.ServerConfig(fraction=1.0, secure=True, minimum=3)
+
+
+def _kept(replies: list[Message], reply: Message) -> Message:
+    replies.append(reply)
+    return reply
+
+
+def _corrupt(reply: Message, kind: str) -> None:
+    if reply.has_error():
+        return
+    content = reply.content
+    if kind == "words" and "masked" in content.array_records:
+        from fedforget.flower.arrays import pack
+
+        content["masked"] = pack(words=np.zeros((len(content["result"]["users"]), 7), np.uint32))
+    elif kind in ("shares", "checks") and "masked" in content.array_records:
+        content["result"][kind] = [bytes(len(each)) for each in content["result"][kind]]
+    elif kind == "revealed" and "revealed" in content.config_records:
+        content["revealed"]["revealed"] = [bytes(len(each)) for each in content["revealed"]["revealed"]]
