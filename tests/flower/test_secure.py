@@ -98,7 +98,7 @@ def test_devices_that_disappear_before_the_first_message(make) -> None:
 
 def test_devices_that_disappear_between_the_messages_are_in_the_sum(make) -> None:
     """Their neighbours have the shares of their self seeds."""
-    flower, simulated = make(OnFlower), make(Simulated)
+    flower, simulated = make(OnFlower, server=_everybody()), make(Simulated, server=_everybody())
 
     def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
         lost = message.metadata.message_type == messages.REVEAL and node == 102
@@ -113,6 +113,8 @@ def test_devices_that_disappear_between_the_messages_are_in_the_sum(make) -> Non
 def test_a_device_lost_before_and_another_between_the_messages(make) -> None:
     """Nobody can remove the masks between the two: the others are asked again without both."""
     flower, simulated = make(OnFlower, server=_everybody()), make(Simulated, server=_everybody())
+    for world in (flower, simulated):
+        world.train(1)
     flower.disconnect(102)
 
     def fault(node: int, message: Message, deliver: Callable[[Message], Message]) -> list[Message]:
@@ -122,9 +124,9 @@ def test_a_device_lost_before_and_another_between_the_messages(make) -> None:
     flower.grid.fault = fault
     simulated.away = {user for user in USERS if node_of(user) in (102, 103)}
     for world in (flower, simulated):
-        world.train(1)
+        world.train(2)
     assert_same(flower, simulated)
-    assert set(flower.history.record(1).failures.values()) == {reasons.NOT_CONNECTED, reasons.NOT_REVEALED}
+    assert set(flower.history.record(2).failures.values()) == {reasons.NOT_CONNECTED, reasons.NOT_REVEALED}
 
 
 @pytest.mark.parametrize("kind", ["words", "shares", "checks", "revealed"])

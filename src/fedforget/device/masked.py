@@ -14,22 +14,23 @@ def contribute(pair: KeyPair, graph: Graph, words: Words) -> Contribution:
     context, neighbours = graph.context, graph.neighbours(pair.public)
     seed = pair.self_seed(context)
     masking.add_mask(words, seed, 1)
-    shares, checks = [], [masking.check_of(seed, context)]
-    for other, share in zip(neighbours, masking.split(seed, len(neighbours)), strict=True):
+    parts, shares, masks = masking.split(seed, len(neighbours)), [], []
+    for other, part in zip(neighbours, parts, strict=True):
         mask, key = pair.pair_secrets(other, context)
         masking.add_mask(words, mask, masking.sign_of(pair.public, other))
-        shares.append(masking.encrypt(share, key, context))
-        checks.append(masking.check_of(mask, context))
-    return Contribution(words, shares, checks)
+        shares.append(masking.encrypt(part, key, context))
+        masks.append(mask)
+    return Contribution(words, shares, [masking.check_of(each, context) for each in (seed, *masks, *parts)])
 
 
 def reveal(pair: KeyPair, context: bytes, neighbours: Sequence[bytes], shares: Sequence[bytes]) -> list[bytes]:
     """For each neighbour, its share of the neighbour's self seed, or the pair seed if it has not answered.
 
     ``shares`` are the encrypted shares that the neighbours made for this device, empty for those without an answer.
+    Zeros stand for a share that cannot be decrypted: one wrong device must not stop the others.
     """
     revealed = []
     for other, share in zip(neighbours, shares, strict=True):
         mask, key = pair.pair_secrets(other, context)
-        revealed.append(masking.decrypt(share, key, context) if share else mask)
+        revealed.append((masking.decrypt(share, key, context) or bytes(masking.SHARE)) if share else mask)
     return revealed

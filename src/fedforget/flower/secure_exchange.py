@@ -80,8 +80,7 @@ class SecureExchange:
             attempt = _Attempt(self, request, asked)
             attempt.ask()
             failures |= attempt.failures
-            attempt.reveal()
-            words = {round_: secure.total() for round_, secure in attempt.sums.items()}
+            words = attempt.totals()
             if all(total is not None for total in words.values()):
                 return Sums(
                     {
@@ -92,7 +91,7 @@ class SecureExchange:
                     failures,
                     attempt.seconds,
                 )
-            failures |= {place: reasons.NOT_REVEALED for place in attempt.lost}
+            failures |= dict.fromkeys(attempt.lost, reasons.NOT_REVEALED)
             lost = {user for _, user in failures}
             asked = {
                 round_: [user for user in each.arrived if user not in lost] for round_, each in attempt.sums.items()
@@ -194,7 +193,14 @@ class _Attempt:
             if not self.sums[round_].add(user, contribution):
                 self.failures[round_, user] = reasons.WRONG_MASKS
 
-    def reveal(self) -> None:
+    def totals(self) -> dict[int, Words | None]:
+        """The sum of each round; None if its masks cannot be removed."""
+        if not all(each.recoverable for each in self.sums.values()):
+            return dict.fromkeys(self.sums)
+        self._reveal()
+        return {round_: each.total() for round_, each in self.sums.items()}
+
+    def _reveal(self) -> None:
         """The second message: devices reveal what removes the masks."""
         contents, sizes = {}, {}
         for node, order in self.orders.items():
@@ -219,7 +225,6 @@ class _Attempt:
 
     @property
     def lost(self) -> list[Place]:
-        """Those who contributed to a sum and did not reveal, or revealed something wrong."""
-        return [
-            (round_, user) for round_, each in self.sums.items() for user in each.arrived if user not in each.revealed
-        ]
+        """Those who contributed to a sum whose masks they then did not help to remove."""
+        complete = all(each.recoverable for each in self.sums.values())
+        return [(round_, user) for round_, each in self.sums.items() for user in each.lost] if complete else []

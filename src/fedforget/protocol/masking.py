@@ -43,7 +43,7 @@ CHECK = 16
 
 
 class MaskingError(ValueError):
-    """A key, a share or a seed is not valid."""
+    """A public key is not valid."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,28 @@ class KeyPair:
 class Contribution:
     """The first message of a device: its masked vector, encrypted shares of its self seed, and hashes of its seeds.
 
-    Shares are in the order of the device's neighbours. The first hash is that of the self seed, the others are those of
-    the pair seeds: the server recognises by them what is revealed later.
+    Shares are in the order of the device's neighbours. ``checks`` are hashes of the self seed, of the pair seeds and of
+    the shares: the server recognises by them what is revealed later.
     """
 
     words: Words
     shares: Sequence[bytes]
     checks: Sequence[bytes]
 
+    def pair_check(self, neighbour: int) -> bytes:
+        """The hash of the pair seed with a neighbour."""
+        return self.checks[1 + neighbour]
+
+    def share_check(self, neighbour: int) -> bytes:
+        """The hash of a neighbour's share of the self seed."""
+        return self.checks[1 + len(self.shares) + neighbour]
+
     def fits(self, size: int, neighbours: int) -> bool:
         """Whether it has the right sizes."""
         return (
             self.words.shape == (size,)
             and len(self.shares) == neighbours
-            and len(self.checks) == neighbours + 1
+            and len(self.checks) == 1 + 2 * neighbours
             and all(len(share) == SEALED for share in self.shares)
             and all(len(check) == CHECK for check in self.checks)
         )
@@ -184,12 +192,12 @@ def encrypt(share: bytes, key: bytes, context: bytes) -> bytes:
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, share, context)
 
 
-def decrypt(sealed: bytes, key: bytes, context: bytes) -> bytes:
-    """A share that was encrypted for this device."""
+def decrypt(sealed: bytes, key: bytes, context: bytes) -> bytes | None:
+    """A share that was encrypted for this device; None if it was not, or is damaged."""
     try:
         return ChaCha20Poly1305(key).decrypt(sealed[:12], sealed[12:], context)
-    except InvalidTag as error:
-        raise MaskingError("a share cannot be decrypted") from error
+    except InvalidTag:
+        return None
 
 
 def check_of(seed: bytes, context: bytes) -> bytes:
