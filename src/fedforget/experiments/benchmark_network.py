@@ -23,6 +23,7 @@ from fedforget.models import MODELS
 from fedforget.protocol.log import Log
 from fedforget.protocol.order import ORIGIN, Order
 from fedforget.protocol.tasks import Replay, Train
+from fedforget.protocol.training import SMALLEST_SUM
 from fedforget.server.run_config import RunConfig
 from fedforget.server.server_config import ServerConfig
 from fedforget.server.service import Service, create_federation
@@ -39,7 +40,7 @@ def bench_flower(data: Interactions, models: list[str], devices: int, rounds: in
         say(f"{name}: messages")
         row = bench_messages(data, name)
         say(f"{name}: {rounds} rounds on {devices} nodes, then forgetting one user")
-        trained, erasures = _erase(data, name, devices, rounds, {"fru": FRU()}, lambda line: None)
+        trained, erasures = erase(data, name, devices, rounds, {"fru": FRU()}, lambda line: None)
         receipt, replayed = erasures["fru"]
         result["models"][name] = row | {
             "first_round_seconds": trained[0],
@@ -83,7 +84,7 @@ def bench_erasure(data: Interactions, model: str, devices: int, rounds: int, say
     bench_messages(data, model, users=2)  # compiles
     condensed = condensed_retrain(MODELS.build(model))
     methods: dict[str, Method] = {"fru": FRU(), "retrain-condensed": condensed, "retrain": Retrain()}
-    _, erasures = _erase(data, model, devices, rounds, methods, say)
+    _, erasures = erase(data, model, devices, rounds, methods, say)
     rows = {
         name: {
             "seconds": receipt.seconds,
@@ -96,8 +97,15 @@ def bench_erasure(data: Interactions, model: str, devices: int, rounds: int, say
     return {"erasure": rows, "model": model, "devices": devices, "rounds": rounds, "machine": machine.describe()}
 
 
-def _erase(
-    data: Interactions, model: str, devices: int, rounds: int, methods: Mapping[str, Method], say: Say
+def erase(
+    data: Interactions,
+    model: str,
+    devices: int,
+    rounds: int,
+    methods: Mapping[str, Method],
+    say: Say,
+    *,
+    secure: bool = False,
 ) -> tuple[list[float], dict[str, tuple[Receipt, list[float]]]]:
     """Train one federation on a network, and forget one user after another, each by another method.
 
@@ -105,7 +113,8 @@ def _erase(
     one user for each node and one to forget for each method; all of them take part in every round.
     """
     train, test = data.only(data.user_ids[: devices + len(methods)].tolist()).split(test=0.2)
-    config = RunConfig(model=MODELS.build(model), server=ServerConfig(fraction=1.0), engine="flower")
+    server = ServerConfig(fraction=1.0, secure=secure, minimum=SMALLEST_SUM)
+    config = RunConfig(model=MODELS.build(model), server=server, engine="flower")
     with (
         TemporaryDirectory(prefix="fedforget-bench-") as folder,
         Trial(Path(folder), config, train, test, devices) as trial,

@@ -40,6 +40,8 @@ NEIGHBOURS = 24
 KEY, SHARE, SEED, SEALED = 32, 16, 32, 12 + 16 + 16
 #: The size of a hash by which the server checks what is revealed.
 CHECK = 16
+#: Words of a mask that are made at once: few enough for the processor's cache.
+BLOCK = 1 << 15
 
 
 class MaskingError(ValueError):
@@ -166,8 +168,12 @@ def add_mask(words: Words, seed: bytes, sign: int) -> None:
     """Add the mask of a seed to a vector, or subtract it, in place."""
     key = seed if len(seed) == KEY else _derive(seed, b"", b"stream", KEY)
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
-    mask = np.frombuffer(cipher.update(bytes(words.nbytes)), "<u4")
-    (np.add if sign > 0 else np.subtract)(words, mask, out=words)
+    combine, zeros, stream = np.add if sign > 0 else np.subtract, bytes(4 * BLOCK), bytearray(4 * BLOCK)
+    mask = np.frombuffer(stream, "<u4")
+    for start in range(0, words.size, BLOCK):
+        block = words[start : start + BLOCK]
+        cipher.update_into(zeros[: block.nbytes], stream)
+        combine(block, mask[: block.size], out=block)
 
 
 def sign_of(own: bytes, other: bytes) -> int:
