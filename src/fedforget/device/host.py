@@ -6,25 +6,28 @@ undoes everything after it. So asking again gives the same result, and a lost re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedforget.data import Interactions
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
 from fedforget.device.local_evaluation import evaluate_locally, no_users
-from fedforget.device.log.device_log import LAST, DeviceLog, open_log
-from fedforget.device.log.entries import Entries
-from fedforget.device.log.sqlite import SqliteStore
+from fedforget.device.log.device_log import LAST
 from fedforget.device.log.user_files import DamagedError, UserFiles
-from fedforget.device.member import TEST, TRAIN, Member, sweep, user_of
+from fedforget.device.member import TEST, Member, sweep, user_of
+from fedforget.device.member_devices import (
+    all_rounds,
+    build_devices,
+    devices_of,
+    interactions_of,
+    keep_pending,
+    roll_back,
+)
 from fedforget.device.model_file import ModelFile, ReceivedModel
-from fedforget.device.pending import Pending
 from fedforget.errors import ConfigError, MissingComponentError, RunError
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
@@ -33,10 +36,9 @@ from fedforget.protocol.notice import ItemsRequest, Notice
 from fedforget.protocol.order import Order
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.protocol.tasks import Asked, Recall, RemoveItems, Replay, Task
-from fedforget.protocol.terms import CatalogueSizes, Parameters, RefusedError, Terms
+from fedforget.protocol.terms import Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
 from fedforget.runtime.files import make_folder, only_writer, write_file
-from fedforget.runtime.ragged import offsets
 from fedforget.runtime.randomness import UserId
 
 if TYPE_CHECKING:
@@ -142,13 +144,13 @@ class Host:
         self, task: Task, order: Order, members: list[Member], asked: Asked, public: GlobalParameters | None
     ) -> dict[int, CohortResult]:
         """Carry out a task for members who are in the order's state."""
-        devices = self._devices(members, order)
+        devices = devices_of(members, order, self.compute)
         _check(task, devices, members[0].terms, asked)
         for member in members:
             member.reached(order.round, max([*order.asked, getattr(task, "counted_in", 0)]))
         results = devices.run(task, asked, public)
         if devices.pending is not None:
-            _keep(devices.pending, devices.log, members, order)
+            keep_pending(devices.pending, devices.log, members, order)
         return results
 
     def evaluate(self, order: Order, received: Parameters) -> tuple[int, dict[str, float]]:
@@ -187,7 +189,7 @@ class Host:
 
     def _evaluated(self, members: list[Member], order: Order, public: GlobalParameters) -> tuple[int, dict[str, float]]:
         sizes = members[0].terms.catalogue(order.sizes)
-        return evaluate_locally(self._devices(members, order), _interactions(members, TEST, sizes), public)
+        return evaluate_locally(devices_of(members, order, self.compute), interactions_of(members, TEST, sizes), public)
 
     def notice(self, order: Order) -> Notice:
         """What to tell the server after an order: requests to forget items, and whose erased items are gone."""
@@ -263,9 +265,9 @@ class Host:
         """A user's device in its newest state, and its training and test items."""
         stored = member.trajectories()
         trajectory = received.trajectory if received.trajectory in stored else stored[-1]
-        devices = self._build([member], trajectory)
+        devices = build_devices([member], trajectory, self.compute)
         devices.restore(LAST)
-        return devices, [devices.interactions, _interactions([member], TEST, _all_rounds(member))]
+        return devices, [devices.interactions, interactions_of([member], TEST, all_rounds(member))]
 
     @contextmanager
     def opened(self, federation: str) -> Iterator[tuple[UserFiles, ModelFile]]:
@@ -312,32 +314,12 @@ class Host:
             trajectory = lineage[-1][0]
             until = member.follow(lineage, counted)
             if until is not None:
-                devices = self._build([member], trajectory)
+                devices = build_devices([member], trajectory, self.compute)
                 devices.restore(until)
                 devices.set_private(until)
                 member.followed(trajectory)
-            _roll_back(member, order, trajectory, counted)
+            roll_back(member, order, trajectory, counted)
         member.drop_all_but([order.in_service, order.trajectory])
-
-    def _devices(self, members: list[Member], order: Order) -> Devices:
-        devices = self._build(members, order.trajectory, order)
-        devices.restore(order.round - 1)
-        return devices
-
-    def _build(self, members: list[Member], trajectory: str, order: Order | None = None) -> Devices:
-        """The members' devices on a trajectory; with an order they know the catalogue and can replay."""
-        terms, log = members[0].terms, _log(members, trajectory)
-        keys = np.array([member.draw_key for member in members], np.uint64)
-        if order is None:
-            interactions = _interactions(members, TRAIN, _all_rounds(*members))
-            return Devices(interactions, terms, log, self.compute, draw_keys=keys)
-        sizes, now, before = terms.catalogue(order.sizes), order.erased_of(), order.erased_of(in_service=True)
-        old_log = _log(members, order.in_service) if order.branches else None
-        interactions = _interactions(members, TRAIN, sizes, now)
-        devices = Devices(interactions, terms, log, self.compute, old_log, sizes.in_round, keys)
-        if old_log is not None and now != before:
-            devices.logged_interactions = _interactions(members, TRAIN, sizes, before)
-        return devices
 
     @contextmanager
     def _files(self, federation: str) -> Iterator[UserFiles]:
@@ -395,71 +377,12 @@ def _check(task: Task, devices: Devices, terms: Terms, asked: Asked) -> None:
         raise RefusedError(reasons.NO_WHOLE_UPDATES)
 
 
-def _roll_back(member: Member, order: Order, trajectory: str, counted: int) -> None:
-    """Undo everything after the last round that counted, and log that round if it waits for factors."""
-    log = _log([member], trajectory)
-    log.roll_back(counted)
-    pending, factors = member.pending(trajectory, counted), order.factors.get((trajectory, counted))
-    if pending is not None and factors is not None:
-        member.terms.check_factors(factors, member.terms.catalogue(order.sizes).in_round(counted))
-        pending.apply_factors(factors, log, member.terms.model.update_layout)
-        member.drop_pending(trajectory)
-
-
-def _log(members: list[Member], trajectory: str) -> DeviceLog:
-    """The members' update log on a trajectory."""
-    terms, files = members[0].terms, members[0].files
-    keys = [member.key for member in members]
-    return open_log(terms, terms.federation, SqliteStore(files.folder, terms.federation, trajectory, keys, files))
-
-
-def _interactions(
-    members: list[Member], part: str, sizes: CatalogueSizes, erased: Mapping[UserId, int] | None = None
-) -> Interactions:
-    """The members' training or test items, as positions in the catalogue.
-
-    An interaction counts from its own round on and not before its item does. ``erased`` are the requests to forget
-    items that are carried out.
-    """
-    lines = [member.items(part, (erased or {}).get(member.user, 0)) for member in members]
-    items = np.concatenate([of_member for of_member, _ in lines])
-    since = np.maximum(np.concatenate([rounds for _, rounds in lines]), sizes.first_rounds(items))
-    indptr = offsets([of_member.size for of_member, _ in lines])
-    users = np.empty(len(members), object)
-    users[:] = [member.user for member in members]
-    if all(isinstance(member.user, int) for member in members):
-        users = users.astype(np.int64)
-    return Interactions(
-        users,
-        np.arange(max(sizes.largest, int(items.max(initial=-1)) + 1)),
-        indptr,
-        items,
-        since=since if since.any() else None,
-    )
-
-
-def _all_rounds(*members: Member) -> CatalogueSizes:
-    """The catalogue without an order: all items that a member knows."""
-    return CatalogueSizes(((0, max(member.n_items for member in members)),))
-
-
 def _enrolled(files: UserFiles, user: UserId) -> Member | None:
     """A user, if it is enrolled on this device."""
     try:
         return Member(files, user)
     except RefusedError:
         return None
-
-
-def _keep(pending: Pending, log: DeviceLog, members: list[Member], order: Order) -> None:
-    """Store a replayed round until the server sends its factors; until then its log entry is empty."""
-    sound = np.flatnonzero(pending.sound)
-    keys = pending.keys[sound]
-    log.store.append(order.round, Entries.of(keys, [b""] * sound.size), pending.trained.private[sound])
-    places = dict(zip(keys.tolist(), sound.tolist(), strict=True))
-    for member in members:
-        if member.key in places:
-            member.keep_pending(order.trajectory, order.round, pending.to_bytes(places[member.key]))
 
 
 def _remove_model_if_unused(files: UserFiles) -> None:

@@ -73,7 +73,10 @@ def masked_updates(
             key = np.array([member.draw_key], np.uint64)
             for part, out in zip(parts, np.split(words, len(parts)), strict=True):
                 sums.encode(part, key, round_, seed, out)
-            contributions[round_, user] = _contribute(member, order, round_, graph, words)
+            try:
+                contributions[round_, user] = _contribute(member, order, round_, graph, words)
+            except RefusedError as error:
+                failures[round_, user] = error.reason
     return MaskedResults(contributions, failures, sum(result.seconds for result in results.values()))
 
 
