@@ -10,12 +10,12 @@ import pytest
 
 import fedforget as ff
 
-pytest.importorskip("Crypto", reason="secure aggregation is part of the extra fedforget[flower]")
+pytest.importorskip("shamirs", reason="secure aggregation is part of the extra fedforget[flower]")
 
 from fedforget.device.host import Host
 from fedforget.device.secure_sums import MaskedResults
 from fedforget.protocol import masking, reasons
-from fedforget.protocol.masking import Graph, KeyPair, RevealOrder
+from fedforget.protocol.masking import KeyPair, RevealOrder, ring_of
 from fedforget.protocol.order import Order
 from fedforget.protocol.tasks import Train
 from tests.device.made_hosts import EPOCHS, FEDERATION, USERS, household, order, sent, terms_of, train
@@ -51,10 +51,11 @@ def second(host: Host, given: Order, results: MaskedResults, user: str, absent: 
     round_ = given.round
     own = host.public_keys(FEDERATION, [user])[user]
     context = masking.context_of(given, round_, TASK.settings(), _digest(round_))
-    neighbours = Graph(context, given.cohorts[round_]).neighbours(own)
+    neighbours = ring_of(context, given.cohorts[round_]).neighbours(own)
     answered = len(neighbours) - absent
-    shares = tuple(bytes([1]) * masking.SEALED if place < answered else b"" for place in range(len(neighbours)))
-    return RevealOrder(user, round_, context, answered + 1, shares)
+    sealed = bytes([1]) * masking.sealed_size(len(neighbours))
+    shares = tuple(sealed if place < answered else b"" for place in range(len(neighbours)))
+    return RevealOrder(user, round_, context, answered + 1, shares, frozenset(neighbours[answered:]))
 
 
 def _digest(round_: int) -> str:
@@ -109,7 +110,8 @@ def test_both_secrets_of_a_neighbour_are_never_revealed(host: Host) -> None:
     other = second(host, given, results, "ann", absent=1)
     assert host.reveal(FEDERATION, 1, [other]) == {}
     fresh = second(host, given, results, "bob", absent=1)
-    assert [len(each) for each in host.reveal(FEDERATION, 1, [fresh])[1, "bob"]] == [masking.SHARE] * 4 + [masking.SEED]
+    sizes = [len(each) for each in host.reveal(FEDERATION, 1, [fresh])[1, "bob"]]
+    assert sizes == [2 * masking.SHARE] * 4 + [masking.SEED]  # of the self seed, and of the mask with the absent one
     assert host.reveal(FEDERATION, 1, [second(host, given, results, "bob")]) == {}
 
 
@@ -118,8 +120,11 @@ def test_nothing_is_revealed_if_too_few_have_answered(host: Host) -> None:
     results = contribute(host, given)
     few = second(host, given, results, "ann", absent=3)
     assert host.reveal(FEDERATION, 1, [few]) == {}
-    lie = replace(second(host, given, results, "ann"), answered=3)
-    assert host.reveal(FEDERATION, 1, [lie]) == {}
+    all_ = second(host, given, results, "ann")
+    lies = [replace(all_, answered=3), replace(few, answered=6), replace(all_, absent=few.absent)]
+    lies.append(replace(all_, absent=frozenset(host.public_keys(FEDERATION, ["ann"]).values())))
+    for lie in lies:
+        assert host.reveal(FEDERATION, 1, [lie]) == {}
 
 
 def test_nothing_is_revealed_about_unknown_or_earlier_sums(host: Host) -> None:

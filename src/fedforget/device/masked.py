@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedforget.protocol import masking
 from fedforget.protocol.fixed_point import Words
-from fedforget.protocol.masking import Contribution, Graph, KeyPair
+from fedforget.protocol.masking import Contribution, KeyPair, RevealOrder, Ring
 
 
-def contribute(pair: KeyPair, graph: Graph, words: Words) -> Contribution:
+def contribute(pair: KeyPair, context: bytes, ring: Ring, words: Words) -> Contribution:
     """Mask a vector, in place. The same context gives the same masks; shares are drawn anew."""
-    context, neighbours = graph.context, graph.neighbours(pair.public)
-    seed = pair.self_seed(context)
-    masking.add_mask(words, seed, 1)
-    parts, shares, masks = masking.split(seed, len(neighbours)), [], []
-    for other, part in zip(neighbours, parts, strict=True):
-        mask, key = pair.pair_secrets(other, context)
-        masking.add_mask(words, mask, masking.sign_of(pair.public, other))
-        shares.append(masking.encrypt(part, key, context))
-        masks.append(mask)
-    return Contribution(words, shares, [masking.check_of(each, context) for each in (seed, *masks, *parts)])
+    neighbours = ring.neighbours(pair.public)
+    seeds, keys = [pair.self_seed(context)], []
+    masking.add_mask(words, seeds[0], 1)
+    for other in neighbours:
+        seed, key = pair.pair_secrets(other, context)
+        masking.add_mask(words, seed, masking.sign_of(pair.public, other))
+        seeds.append(seed)
+        keys.append(key)
+    shares = [masking.split(seed, len(neighbours)) for seed in seeds]
+    for_each = [b"".join(of_neighbour) for of_neighbour in zip(*shares, strict=True)]
+    checks = [masking.check_of(secret, context) for secret in (*seeds, *(share for each in shares for share in each))]
+    encrypted = [masking.encrypt(part, key, context) for part, key in zip(for_each, keys, strict=True)]
+    return Contribution(words, encrypted, checks)
 
 
-def reveal(pair: KeyPair, context: bytes, neighbours: Sequence[bytes], shares: Sequence[bytes]) -> list[bytes]:
-    """For each neighbour, its share of the neighbour's self seed, or the pair seed if it has not answered.
+def reveal(pair: KeyPair, ring: Ring, order: RevealOrder) -> list[bytes]:
+    """For each neighbour that has answered, shares of its seeds; for another, the seed of the mask with it.
 
-    ``shares`` are the encrypted shares that the neighbours made for this device, empty for those without an answer.
-    Zeros stand for a share that cannot be decrypted: one wrong device must not stop the others.
+    The shares are those of the neighbour's self seed, and of its masks with devices that have not answered. Zeros stand
+    for shares that cannot be decrypted: one wrong device must not stop the others.
     """
     revealed = []
-    for other, share in zip(neighbours, shares, strict=True):
-        mask, key = pair.pair_secrets(other, context)
-        revealed.append((masking.decrypt(share, key, context) or bytes(masking.SHARE)) if share else mask)
+    for other, sealed in zip(ring.neighbours(pair.public), order.shares, strict=True):
+        mask, key = pair.pair_secrets(other, order.context)
+        if not sealed:
+            revealed.append(mask)
+            continue
+        theirs = ring.neighbours(other)
+        shares = masking.decrypt(sealed, key, order.context) or bytes((1 + len(theirs)) * masking.SHARE)
+        wanted = [0, *(1 + place for place, each in enumerate(theirs) if each in order.absent)]
+        revealed.append(b"".join(shares[seed * masking.SHARE : (seed + 1) * masking.SHARE] for seed in wanted))
     return revealed

@@ -15,7 +15,7 @@ from fedforget.device.masked import contribute, reveal
 from fedforget.device.member import Member
 from fedforget.protocol import masking, reasons
 from fedforget.protocol.fixed_point import MOST_DEVICES, SumFormat, Words
-from fedforget.protocol.masking import Contribution, Graph, MaskingError, RevealOrder
+from fedforget.protocol.masking import Contribution, MaskingError, RevealOrder, Ring
 from fedforget.protocol.order import Order
 from fedforget.protocol.terms import RefusedError
 from fedforget.protocol.updates import CohortResult
@@ -56,7 +56,8 @@ def masked_updates(
     failures: dict[tuple[int, UserId], str] = {}
     for round_, result in results.items():
         failures |= {(round_, user): reason for user, reason in result.failures.items()}
-        graph = Graph(masking.context_of(order, round_, task, parameters), order.cohorts[round_])
+        context = masking.context_of(order, round_, task, parameters)
+        ring = masking.ring_of(context, order.cohorts[round_])
         stored = {user: place for place, user in enumerate(result.stored.users)} if result.stored is not None else None
         for place, user in enumerate(result.updates.users):
             member = by_user[user]
@@ -74,7 +75,7 @@ def masked_updates(
             for part, out in zip(parts, np.split(words, len(parts)), strict=True):
                 sums.encode(part, key, round_, seed, out)
             try:
-                contributions[round_, user] = _contribute(member, order, round_, graph, words)
+                contributions[round_, user] = _contribute(member, order.number, round_, context, ring, words)
             except RefusedError as error:
                 failures[round_, user] = error.reason
     return MaskedResults(contributions, failures, sum(result.seconds for result in results.values()))
@@ -82,19 +83,19 @@ def masked_updates(
 
 def masked_vector(member: Member, order: Order, round_: int, parameters: str, words: Words) -> Contribution:
     """Mask the vector of a member's evaluation."""
-    graph = Graph(masking.context_of(order, round_, {}, parameters), order.cohorts[round_])
-    return _contribute(member, order, round_, graph, words)
+    context = masking.context_of(order, round_, {}, parameters)
+    return _contribute(member, order.number, round_, context, masking.ring_of(context, order.cohorts[round_]), words)
 
 
-def _contribute(member: Member, order: Order, round_: int, graph: Graph, words: Words) -> Contribution:
-    neighbours = graph.neighbours(member.key_pair.public)
-    known = _open_sums(member, order.number)
-    if round_ in known and known[round_].context != graph.context:
+def _contribute(member: Member, number: int, round_: int, context: bytes, ring: Ring, words: Words) -> Contribution:
+    """Mask a vector, and store the sum that it is for: a device contributes to one sum for each round of an order."""
+    known = _open_sums(member, number)
+    if round_ in known and known[round_].context != context:
         raise RefusedError(reasons.SECOND_SUM)
     if round_ not in known:
-        _keep(member, order.number, {**known, round_: OpenSum(graph.context, neighbours)})
+        _keep(member, number, {**known, round_: OpenSum(context, ring.around(member.key_pair.public))})
     try:
-        return contribute(member.key_pair, graph, words)
+        return contribute(member.key_pair, context, ring, words)
     except MaskingError as error:
         raise RefusedError(reasons.OTHER_KEY) from error
 
@@ -103,31 +104,39 @@ def revealed(member: Member, number: int, order: RevealOrder) -> list[bytes]:
     """What a member reveals about its neighbours in a sum of the newest order."""
     known = _open_sums(member, number)
     found = known.get(order.round)
-    if found is None or found.context != order.context or len(order.shares) != len(found.neighbours):
+    own = member.key_pair.public
+    if found is None or found.context != order.context:
         raise RefusedError(reasons.SECOND_SUM)
-    answered = "".join("1" if share else "0" for share in order.shares)
-    if found.answered not in (None, answered):  # it would reveal both secrets of a neighbour
+    neighbours = found.ring.neighbours(own)
+    if [not share for share in order.shares] != [key in order.absent for key in neighbours]:
         raise RefusedError(reasons.SECOND_SUM)
-    neighbours = answered.count("1")
-    if order.answered < max(member.terms.training.sum_over, neighbours + 1):
+    if found.absent not in (None, order.absent):  # it would reveal both secrets of a device
+        raise RefusedError(reasons.SECOND_SUM)
+    answered = [key for key in found.ring.keys if key not in order.absent]
+    if order.answered < max(member.terms.training.sum_over, len(answered)) or own in order.absent:
         raise RefusedError(reasons.TOO_FEW)
-    if neighbours < masking.threshold(len(found.neighbours)):
-        raise RefusedError(reasons.TOO_FEW)
-    if found.answered is None:
-        _keep(member, number, {**known, order.round: replace(found, answered=answered)})
+    for key in (own, *(key for key in neighbours if key not in order.absent)):
+        theirs = found.ring.neighbours(key)
+        if sum(other not in order.absent for other in theirs) < masking.threshold(len(theirs)):
+            raise RefusedError(reasons.TOO_FEW)
+    if found.absent is None:
+        _keep(member, number, {**known, order.round: replace(found, absent=order.absent)})
     try:
-        return reveal(member.key_pair, order.context, found.neighbours, order.shares)
+        return reveal(member.key_pair, found.ring, order)
     except MaskingError as error:
         raise RefusedError(reasons.OTHER_KEY) from error
 
 
 @dataclass(frozen=True)
 class OpenSum:
-    """A sum that a member contributed to: its context, the member's neighbours, and whom it was told had answered."""
+    """A sum that a member contributed to: its context, the devices around the member, and those it was told are absent.
+
+    ``absent`` is None before the second message.
+    """
 
     context: bytes
-    neighbours: list[bytes]
-    answered: str | None = None
+    ring: Ring
+    absent: frozenset[bytes] | None = None
 
 
 def _open_sums(member: Member, number: int) -> dict[int, OpenSum]:
@@ -136,14 +145,28 @@ def _open_sums(member: Member, number: int) -> dict[int, OpenSum]:
     if stored.get("number") != number:
         return {}
     return {
-        int(round_): OpenSum(bytes.fromhex(context), [bytes.fromhex(key) for key in neighbours], answered)
-        for round_, (context, neighbours, answered) in stored["sums"].items()
+        int(round_): OpenSum(
+            bytes.fromhex(context),
+            Ring(_keys(ring), closed),
+            None if absent is None else frozenset(_keys(absent)),
+        )
+        for round_, (context, ring, closed, absent) in stored["sums"].items()
     }
 
 
 def _keep(member: Member, number: int, sums: Mapping[int, OpenSum]) -> None:
     lines = {
-        str(round_): [each.context.hex(), [key.hex() for key in each.neighbours], each.answered]
+        str(round_): [
+            each.context.hex(),
+            b"".join(each.ring.keys).hex(),
+            each.ring.closed,
+            None if each.absent is None else b"".join(sorted(each.absent)).hex(),
+        ]
         for round_, each in sums.items()
     }
     member.keep_open_sums({"number": number, "sums": lines})
+
+
+def _keys(joined: str) -> tuple[bytes, ...]:
+    keys = bytes.fromhex(joined)
+    return tuple(keys[start : start + masking.KEY] for start in range(0, len(keys), masking.KEY))

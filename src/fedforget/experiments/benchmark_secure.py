@@ -17,7 +17,7 @@ from fedforget.experiments.benchmark_network import bench_messages, erase
 from fedforget.protocol import masking
 from fedforget.protocol.bounds import Bounds
 from fedforget.protocol.fixed_point import SumFormat
-from fedforget.protocol.masking import Contribution, Graph, KeyPair
+from fedforget.protocol.masking import Contribution, KeyPair, RevealOrder, ring_of
 from fedforget.protocol.updates import Updates
 from fedforget.server.unlearning import FRU
 
@@ -41,37 +41,41 @@ def bench_secure(cohorts: list[int], items: list[int], say: Say, dim: int = 64) 
 def _measure(cohort: int, n_items: int, dim: int) -> dict[str, float]:
     """The costs of a device in a cohort. Only it and its neighbours contribute; the others have keys."""
     pairs = [KeyPair.new() for _ in range(cohort)]
-    graph = Graph(bytes(masking.KEY), tuple(pair.public for pair in pairs))
+    context, keys = bytes(masking.KEY), tuple(pair.public for pair in pairs)
+    ring = ring_of(context, keys)
     by_key = {pair.public: pair for pair in pairs}
     sums = SumFormat(n_items, dim, 0, Bounds(20.0), cohort)
     update = _update(n_items, dim)
     encode, mask, unmask, server = [], [], [], []
     contributions: dict[bytes, Contribution] = {}
-    for key in list(graph.keys)[: min(MEASURED, cohort)]:
+    for key in keys[: min(MEASURED, cohort)]:
         own = by_key[key]
         start = time.perf_counter()
         words = np.zeros(sums.size, np.uint32)
         sums.encode(update, np.zeros(1, np.uint64), 1, 0, words)
         encode.append(time.perf_counter() - start)
         start = time.perf_counter()
-        # As a device does it, which sorts the cohort itself.
-        contributions[key] = contribute(own, Graph(graph.context, graph.keys), words)
+        contributions[key] = contribute(own, context, ring_of(context, keys), words)
         mask.append(time.perf_counter() - start)
-    key = graph.keys[0]
-    neighbours = graph.neighbours(key)
+    key = keys[0]
+    neighbours = ring.neighbours(key)
     for other in neighbours:
         if other not in contributions:
-            contributions[other] = contribute(by_key[other], graph, np.zeros(sums.size, np.uint32))
-    shares = [contributions[other].shares[graph.neighbours(other).index(key)] for other in neighbours]
+            contributions[other] = contribute(by_key[other], context, ring, np.zeros(sums.size, np.uint32))
+    shares = [contributions[other].shares[ring.neighbours(other).index(key)] for other in neighbours]
+    order = RevealOrder("user", 1, context, cohort, tuple(shares))
     total, first = np.zeros(sums.size, np.uint32), contributions[key]
-    parts = list(enumerate(masking.split(by_key[key].self_seed(graph.context), len(neighbours)), start=1))
+    parts = list(enumerate(masking.split(by_key[key].self_seed(context), len(neighbours)), start=1))
+    needed = masking.threshold(len(neighbours))
     for _ in range(MEASURED):
         start = time.perf_counter()
-        reveal(by_key[key], graph.context, neighbours, shares)
+        reveal(by_key[key], ring.around(key), order)
         unmask.append(time.perf_counter() - start)
         start = time.perf_counter()
         total += first.words
-        masking.add_mask(total, masking.join(parts[: masking.threshold(len(neighbours))]), -1)
+        seed = masking.join(parts[:needed])
+        assert seed is not None
+        masking.add_mask(total, seed, -1)
         server.append(time.perf_counter() - start)
     up = first.words.nbytes + sum(len(part) for part in (*first.shares, *first.checks))
     return {
@@ -83,7 +87,7 @@ def _measure(cohort: int, n_items: int, dim: int) -> dict[str, float]:
         "second_message_seconds": median(unmask),
         "server_seconds_per_device": median(server),
         "bytes_up": up + len(neighbours) * masking.SHARE,
-        "bytes_down_extra": cohort * masking.KEY + len(neighbours) * (masking.SEALED + 1),
+        "bytes_down_extra": cohort * masking.KEY + sum(len(share) for share in shares),
         "plain_bytes_up": update.nbytes,
     }
 

@@ -208,12 +208,15 @@ class FlowerClients:
         """Send a task to the users' nodes until enough of them have answered."""
         share = self.fleet.replay_share if self.history is not self.in_service else 0.0
         end, pause = time.monotonic() + self.fleet.deadline, FIRST_PAUSE
+        expected = sum(len(users) for users in asked.values())
         while True:
-            results = self._ask(task, asked, public)
-            expected = sum(len(users) for users in asked.values())
+            if self.fleet.config.server.secure:  # sums are only learned if enough have answered
+                results, enough = self._ask_for_sums(task, asked, public, share * expected), 0.0
+            else:
+                results, enough = self._ask(task, asked, public), share * expected
             failures = [reason for result in results.values() for reason in result.failures.values()]
             answered = expected - sum(reason in reasons.TRANSIENT for reason in failures)
-            if not expected or (answered >= share * expected and any(len(r.sent) for r in results.values())):
+            if not expected or (answered >= enough and any(len(r.sent) for r in results.values())):
                 return results
             counts = ", ".join(f"{count} × {reason}" for reason, count in Counter(failures).items())
             problem = f"In round {min(asked)} {answered} of {expected} asked answered, with too few updates: {counts}."
@@ -225,8 +228,6 @@ class FlowerClients:
 
     def _ask(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
         """Send a task to the users' nodes once; stored updates come in the same reply."""
-        if self.fleet.config.server.secure:
-            return self._ask_for_sums(task, asked, public)
         fleet, model = self.fleet, self.fleet.config.model
         sizes, stored = (model.dim, model.update_layout.size), getattr(task, "stored", False)
         orders = fleet.orders(self.history, self.in_service, asked)
@@ -259,8 +260,10 @@ class FlowerClients:
             )
         return results
 
-    def _ask_for_sums(self, task: Task, asked: Asked, public: GlobalParameters | None) -> dict[int, CohortResult]:
-        """Send a task to the users' nodes; only the sums of their updates are known."""
+    def _ask_for_sums(
+        self, task: Task, asked: Asked, public: GlobalParameters | None, required: float
+    ) -> dict[int, CohortResult]:
+        """Send a task to the users' nodes; only the sums of their updates are known, if at least so many arrive."""
         from fedforget.flower.secure_exchange import Request, SecureExchange
 
         config = self.fleet.config
@@ -277,6 +280,7 @@ class FlowerClients:
             task.settings(),
             "" if sent is None else sent.digest,
             lambda round_: copies * format_(round_, 1).size,
+            required,
         )
         sums = SecureExchange(self.fleet, self.history, self.in_service).run(request, asked)
         results = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from fedforget.flower.arrays import MessageError
 from fedforget.flower.secure_messages import Place
 from fedforget.protocol import masking, reasons
 from fedforget.protocol.fixed_point import Words
-from fedforget.protocol.masking import Graph
 from fedforget.protocol.order import Order
 from fedforget.protocol.tasks import Asked
 from fedforget.runtime.randomness import UserId
@@ -24,7 +23,7 @@ from fedforget.server.unmasking import SecureSum
 if TYPE_CHECKING:
     from fedforget.flower.fleet import FlowerFleet
 
-#: How often the devices of a sum are asked, each time without those that disappeared between the two messages.
+#: How often devices are asked for a sum that does not come out, each time without those that are to blame.
 ATTEMPTS = 3
 
 
@@ -33,7 +32,9 @@ class Request:
     """What devices are asked to add up.
 
     ``pack`` makes the message of an order, ``task`` and ``parameters`` (the digest of the global parameters) are part
-    of the context of the sums, ``size`` is the length of the vector in a round.
+    of the context of the sums, ``size`` is the length of the vector in a round. If fewer updates than ``required``
+    arrive, no mask is removed: the devices are to be asked again, and two sums over nearly the same devices would tell
+    the difference.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Request:
     task: Mapping[str, object]
     parameters: str
     size: Callable[[int], int]
+    required: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,38 +73,29 @@ class SecureExchange:
         self.minimum = fleet.config.server.minimum
 
     def run(self, request: Request, asked: Asked) -> Sums:
-        """The sum of each round. If masks of one cannot be removed, all are asked again without lost devices."""
+        """The sum of each round; rounds whose masks cannot be removed have none.
+
+        Only if no sum comes out are devices asked again, without those whose answers were wrong or missing: from two
+        sums over nearly the same devices the server could compute the difference.
+        """
         failures: dict[Place, str] = {}
         for _ in range(ATTEMPTS):
             asked = self._with_keys(asked, failures)
             if not asked:
-                break
+                return Sums({}, failures)
             attempt = _Attempt(self, request, asked)
             attempt.ask()
-            failures |= attempt.failures
-            words = attempt.totals()
-            if all(total is not None for total in words.values()):
-                return Sums(
-                    {
-                        round_: RoundSum(list(attempt.sums[round_].arrived), len(asked[round_]), total)
-                        for round_, total in words.items()
-                        if total is not None
-                    },
-                    failures,
-                    attempt.seconds,
-                )
-            failures |= dict.fromkeys(attempt.lost, reasons.NOT_REVEALED)
-            lost = {user for _, user in failures}
-            asked = {
-                round_: [user for user in each.arrived if user not in lost] for round_, each in attempt.sums.items()
+            sums, lost = attempt.totals()
+            failures |= {**attempt.failures, **lost}
+            users = {user for _, user in lost}
+            left = {
+                round_: [user for user in each.arrived if user not in users] for round_, each in attempt.sums.items()
             }
-        failures |= {
-            (round_, user): reasons.NOT_REVEALED
-            for round_, users in asked.items()
-            for user in users
-            if (round_, user) not in failures
-        }
-        return Sums({}, failures)
+            if sums or left == asked:
+                break
+            asked = left
+        unknown = {(round_, user) for round_, users in asked.items() if round_ not in sums for user in users}
+        return Sums(sums, {**dict.fromkeys(unknown, reasons.NOT_REVEALED), **failures}, attempt.seconds)
 
     def _with_keys(self, asked: Asked, failures: dict[Place, str]) -> dict[int, list[UserId]]:
         """The users whose keys are known; rounds with too few of them for a sum are left out."""
@@ -156,9 +149,7 @@ class _Attempt:
             order = next((order for order in self.orders.values() if round_ in order.cohorts), None)
             if order is not None:
                 context = masking.context_of(order, round_, request.task, request.parameters)
-                graph = Graph(context, cohorts[round_])
-                own = {user: keys[user] for user in users}
-                self.sums[round_] = SecureSum(graph, own, request.size(round_))
+                self.sums[round_] = SecureSum(context, {user: keys[user] for user in users}, request.size(round_))
         self.failures: dict[Place, str] = {}
         self.seconds = 0.0
 
@@ -175,8 +166,7 @@ class _Attempt:
         self.fleet.registry.drop_sum_keys(
             {user for (_, user), reason in self.failures.items() if reason == reasons.OTHER_KEY}
         )
-        for round_ in [round_ for round_, each in self.sums.items() if len(each.arrived) < self.exchange.minimum]:
-            self.failures |= {(round_, user): reasons.TOO_FEW for user in self.sums.pop(round_).arrived}
+        self._drop([round_ for round_, each in self.sums.items() if len(each.arrived) < self.exchange.minimum])
 
     def _take(self, order: Order, node: int, content: RecordDict) -> None:
         """Take the contributions of one node."""
@@ -193,27 +183,46 @@ class _Attempt:
             if not self.sums[round_].add(user, contribution):
                 self.failures[round_, user] = reasons.WRONG_MASKS
 
-    def totals(self) -> dict[int, Words | None]:
-        """The sum of each round; None if its masks cannot be removed."""
-        if not all(each.recoverable for each in self.sums.values()):
-            return dict.fromkeys(self.sums)
-        self._reveal()
-        return {round_: each.total() for round_, each in self.sums.items()}
+    def totals(self) -> tuple[dict[int, RoundSum], dict[Place, str]]:
+        """The sums of the rounds whose masks can be removed, and the devices because of which others cannot be.
 
-    def _reveal(self) -> None:
-        """The second message: devices reveal what removes the masks."""
+        If too few devices have answered, nothing is revealed.
+        """
+        if sum(len(each.arrived) for each in self.sums.values()) < self.request.required:
+            self._drop(self.sums)
+        recoverable = {round_: each for round_, each in self.sums.items() if each.recoverable}
+        self._reveal(recoverable)
+        sums: dict[int, RoundSum] = {}
+        lost: dict[Place, str] = {}
+        for round_, each in recoverable.items():
+            words = each.total()
+            if words is None:
+                lost |= {(round_, user): reasons.NOT_REVEALED for user in each.silent}
+                lost |= {(round_, user): reasons.WRONG_MASKS for user in each.wrong}
+            else:
+                sums[round_] = RoundSum(list(each.arrived), len(self.asked[round_]), words)
+        return sums, lost
+
+    def _drop(self, rounds: Iterable[int]) -> None:
+        """Give up sums before anything is revealed."""
+        for round_ in list(rounds):
+            users = self.sums.pop(round_).arrived
+            self.failures |= {(round_, user): reasons.TOO_FEW for user in users}
+
+    def _reveal(self, sums: Mapping[int, SecureSum]) -> None:
+        """The second message: devices reveal what removes the masks of some sums."""
         contents, sizes = {}, {}
         for node, order in self.orders.items():
             places = [
                 (round_, user)
                 for round_, users in order.asked.items()
                 for user in users
-                if round_ in self.sums and user in self.sums[round_].arrived
+                if round_ in sums and user in sums[round_].arrived
             ]
             if places:
-                orders = [self.sums[round_].reveal_order(user, round_) for round_, user in places]
+                orders = [sums[round_].reveal_order(user, round_) for round_, user in places]
                 contents[node] = secure_messages.pack_reveals(order.federation, order.number, orders)
-                sizes[node] = {(round_, user): self.sums[round_].revealed_sizes(user) for round_, user in places}
+                sizes[node] = {(round_, user): sums[round_].revealed_sizes(user) for round_, user in places}
         replies = self.fleet.transport.send(messages.REVEAL, contents, str(min(self.asked)))
         for node, content in replies.contents.items():
             try:
@@ -221,10 +230,4 @@ class _Attempt:
             except MessageError:
                 continue  # as if it had not replied
             for (round_, user), each in revealed.items():
-                self.sums[round_].add_revealed(user, each)
-
-    @property
-    def lost(self) -> list[Place]:
-        """Those who contributed to a sum whose masks they then did not help to remove."""
-        complete = all(each.recoverable for each in self.sums.values())
-        return [(round_, user) for round_, each in self.sums.items() for user in each.lost] if complete else []
+                sums[round_].add_revealed(user, each)

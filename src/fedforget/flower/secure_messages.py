@@ -19,8 +19,6 @@ from fedforget.runtime.randomness import UserId
 
 #: A round and a user.
 Place = tuple[int, UserId]
-#: Before each share in a message: whether there is one.
-ABSENT, PRESENT = b"\x00", b"\x01"
 
 
 def pack_contributions(
@@ -59,7 +57,7 @@ def unpack_contributions(
     if not len(words) == len(hashes) == len(places):
         raise MessageError(CONTRADICTION)
     contributions = {
-        place: Contribution(row, split_bytes(shares, masking.SEALED), split_bytes(checks, masking.CHECK))
+        place: Contribution(row, _split_shares(shares, checks), split_bytes(checks, masking.CHECK))
         for place, row, (shares, checks) in zip(places, words, hashes, strict=True)
     }
     missing = wanted.difference(contributions, failures)
@@ -68,10 +66,6 @@ def unpack_contributions(
 
 def pack_reveals(federation: str, number: int, orders: Sequence[RevealOrder]) -> RecordDict:
     """What the users of a device are asked to reveal about the sums of an order."""
-    joined = [
-        b"".join(PRESENT + share if share else ABSENT + bytes(masking.SEALED) for share in order.shares)
-        for order in orders
-    ]
     record: dict[str, Any] = {
         "federation": federation,
         "number": number,
@@ -79,7 +73,9 @@ def pack_reveals(federation: str, number: int, orders: Sequence[RevealOrder]) ->
         "rounds": [order.round for order in orders],
         "contexts": [order.context for order in orders],
         "answered": [order.answered for order in orders],
-        "shares": joined,
+        "present": [bytes(bool(share) for share in order.shares) for order in orders],
+        "shares": [b"".join(order.shares) for order in orders],
+        "absent": [b"".join(sorted(order.absent)) for order in orders],
     }
     return RecordDict({"reveal": ConfigRecord(record)})
 
@@ -89,12 +85,33 @@ def unpack_reveals(content: RecordDict) -> tuple[str, int, list[RevealOrder]]:
     record = read_record(content.config_records, "reveal")
     places = pairs(read_ids(record, "users"), read_list(record, "rounds", int))
     sums = pairs(read_list(record, "contexts", bytes), read_list(record, "answered", int))
-    orders = []
-    for ((user, round_), (context, answered)), joined in pairs(pairs(places, sums), read_list(record, "shares", bytes)):
-        flagged = split_bytes(joined, masking.SEALED + 1)
-        shares = tuple(each[1:] if each[:1] == PRESENT else b"" for each in flagged)
-        orders.append(RevealOrder(user, round_, context, answered, shares))
+    given = pairs(read_list(record, "present", bytes), read_list(record, "shares", bytes))
+    absent = [frozenset(split_bytes(keys, masking.KEY)) for keys in read_list(record, "absent", bytes)]
+    orders = [
+        RevealOrder(user, round_, context, answered, _shares(present, shares), keys)
+        for (((user, round_), (context, answered)), (present, shares)), keys in pairs(
+            pairs(pairs(places, sums), given), absent
+        )
+    ]
     return read_value(record, "federation", str), read_value(record, "number", int), orders
+
+
+def _split_shares(shares: bytes, checks: bytes) -> list[bytes]:
+    """The encrypted shares for each neighbour; the number of checks is the square of one more than there are."""
+    neighbours = math.isqrt(len(checks) // masking.CHECK) - 1
+    if len(shares) != neighbours * masking.sealed_size(neighbours):
+        raise MessageError(reasons.WRONG_MASKS)
+    return split_bytes(shares, masking.sealed_size(neighbours)) if shares else []
+
+
+def _shares(present: bytes, joined: bytes) -> tuple[bytes, ...]:
+    """The encrypted shares of each neighbour; empty for those that are absent."""
+    count = sum(map(bool, present))
+    size = len(joined) // count if count else 0
+    if size * count != len(joined) or (count and size <= masking.SEALING):
+        raise MessageError(CONTRADICTION)
+    parts = iter([joined[start : start + size] for start in range(0, len(joined), size)] if count else [])
+    return tuple(next(parts) if each else b"" for each in present)
 
 
 def pack_revealed(revealed: Mapping[Place, Sequence[bytes]]) -> RecordDict:

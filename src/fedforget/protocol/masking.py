@@ -2,10 +2,12 @@
 
 After Bonawitz et al. (CCS 2017), with the sparser graph of Bell et al. (CCS 2020), in two messages. Every device has an
 X25519 key pair. For one sum, identified by its *context*, a device adds to its vector a self mask and, for each of its
-neighbours, a pair mask that the neighbour subtracts. It sends the masked vector and shares of its self mask's seed,
-one for each neighbour, encrypted. In the second message the server names the devices that have answered. A device then
-reveals, for each neighbour that has, its share of the neighbour's self seed, and for each that has not, the seed of
-their pair mask. It never reveals both. The server removes the masks from the sum; no single vector was ever readable.
+neighbours, a pair mask that the neighbour subtracts. It sends the masked vector and, encrypted for each neighbour, one
+share of the seed of each of these masks. In the second message the server names the devices that have answered. A
+device then reveals, for each neighbour that has, its share of the neighbour's self seed, and for each that has not, the
+seed of their pair mask. It never reveals both. For a device that answers the first message and not the second, its
+neighbours also reveal their shares of the seeds of its masks with devices that have not answered. So the server can
+remove the masks from the sum, whoever is lost when; no single vector was ever readable.
 
 Vectors are whole numbers modulo 2^32 (``fixed_point``). Masks are ChaCha20 key streams, seeds come from HKDF, shares
 from Shamir's scheme, encryption is ChaCha20-Poly1305.
@@ -22,7 +24,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from Crypto.Protocol.SecretSharing import Shamir
+import shamirs
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -36,8 +38,10 @@ from fedforget.runtime.randomness import UserId
 
 #: Devices in a cohort of more than this plus one have this many neighbours; in a smaller one all others are.
 NEIGHBOURS = 24
-#: Sizes in bytes: of keys and contexts, of a self seed and its shares, of a pair seed, of an encrypted share.
-KEY, SHARE, SEED, SEALED = 32, 16, 32, 12 + 16 + 16
+#: Sizes in bytes: of keys and contexts, of seeds, of their shares, and what encryption adds.
+KEY, SEED, SHARE, SEALING = 32, 16, 17, 12 + 16
+#: The prime modulo which seeds are shared.
+PRIME = 2**130 - 5
 #: The size of a hash by which the server checks what is revealed.
 CHECK = 16
 #: Words of a mask that are made at once: few enough for the processor's cache.
@@ -65,7 +69,7 @@ class KeyPair:
 
     def self_seed(self, context: bytes) -> bytes:
         """The seed of the self mask: the same whenever the device is asked again for the same sum."""
-        return _derive(self.private, context, b"self", SHARE)
+        return _derive(self.private, context, b"self", SEED)
 
     def pair_secrets(self, other: bytes, context: bytes) -> tuple[bytes, bytes]:
         """The seed of the mask and the key for shares that this device has with another one, for one sum."""
@@ -80,31 +84,32 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class Contribution:
-    """The first message of a device: its masked vector, encrypted shares of its self seed, and hashes of its seeds.
+    """The first message of a device: its masked vector, encrypted shares of its seeds, and hashes of both.
 
-    Shares are in the order of the device's neighbours. ``checks`` are hashes of the self seed, of the pair seeds and of
-    the shares: the server recognises by them what is revealed later.
+    Seed 0 is the self seed, seed 1 + n that of the mask with neighbour n. ``shares`` has for each neighbour its shares
+    of all seeds. ``checks`` are hashes of the seeds, then of the shares of each seed: the server recognises by them
+    what is revealed later.
     """
 
     words: Words
     shares: Sequence[bytes]
     checks: Sequence[bytes]
 
-    def pair_check(self, neighbour: int) -> bytes:
-        """The hash of the pair seed with a neighbour."""
-        return self.checks[1 + neighbour]
+    def seed_check(self, seed: int) -> bytes:
+        """The hash of a seed."""
+        return self.checks[seed]
 
-    def share_check(self, neighbour: int) -> bytes:
-        """The hash of a neighbour's share of the self seed."""
-        return self.checks[1 + len(self.shares) + neighbour]
+    def share_check(self, seed: int, neighbour: int) -> bytes:
+        """The hash of a neighbour's share of a seed."""
+        return self.checks[(1 + seed) * len(self.shares) + 1 + neighbour]
 
     def fits(self, size: int, neighbours: int) -> bool:
         """Whether it has the right sizes."""
         return (
             self.words.shape == (size,)
             and len(self.shares) == neighbours
-            and len(self.checks) == 1 + 2 * neighbours
-            and all(len(share) == SEALED for share in self.shares)
+            and len(self.checks) == (1 + neighbours) ** 2
+            and all(len(share) == sealed_size(neighbours) for share in self.shares)
             and all(len(check) == CHECK for check in self.checks)
         )
 
@@ -113,8 +118,9 @@ class Contribution:
 class RevealOrder:
     """The second message to a device, about one sum: who has answered.
 
-    ``answered`` is the number of devices that have. ``shares`` are, for each neighbour, the encrypted share that it
-    made for this device, or nothing if it has not answered.
+    ``answered`` is the number of devices that have. ``shares`` are, for each neighbour, the encrypted shares that it
+    made for this device, or nothing if it has not answered. ``absent`` are the keys of devices that have not answered,
+    among its neighbours and their neighbours.
     """
 
     user: UserId
@@ -122,6 +128,7 @@ class RevealOrder:
     context: bytes
     answered: int
     shares: tuple[bytes, ...]
+    absent: frozenset[bytes] = frozenset()
 
 
 def context_of(order: Order, round_: int, task: Mapping[str, object], parameters: str) -> bytes:
@@ -136,38 +143,54 @@ def context_of(order: Order, round_: int, task: Mapping[str, object], parameters
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Which devices of a cohort, named by their public keys, are neighbours: a ring in an order set by the context."""
+class Ring:
+    """Devices in a ring, named by their public keys: who is whose neighbour.
 
-    context: bytes
+    In a small ring all are neighbours. ``closed`` is false for a part of a ring, of which only the neighbours of
+    devices in the middle are known.
+    """
+
     keys: tuple[bytes, ...]
-
-    @cached_property
-    def _ring(self) -> list[bytes]:
-        return sorted(self.keys, key=lambda key: hashlib.sha256(self.context + key).digest())
+    closed: bool = True
 
     @cached_property
     def _place(self) -> dict[bytes, int]:
-        return {key: place for place, key in enumerate(self._ring)}
+        return {key: place for place, key in enumerate(self.keys)}
 
     def neighbours(self, key: bytes) -> list[bytes]:
         """The neighbours of a device, in the order in which its shares are numbered."""
-        size, place = len(self._ring), self._place[key]
-        if size <= NEIGHBOURS + 1:
-            return [other for other in self._ring if other != key]
-        half = NEIGHBOURS // 2
-        return [self._ring[(place + step) % size] for step in (*range(-half, 0), *range(1, half + 1))]
+        if self.closed and len(self.keys) <= NEIGHBOURS + 1:
+            return [other for other in self.keys if other != key]
+        half, place = NEIGHBOURS // 2, self._place[key]
+        return [self.keys[(place + step) % len(self.keys)] for step in (*range(-half, 0), *range(1, half + 1))]
+
+    def around(self, key: bytes) -> Ring:
+        """The part of the ring with a device, its neighbours and their neighbours."""
+        if len(self.keys) <= 2 * NEIGHBOURS + 1:
+            return self
+        place = self._place[key]
+        steps = range(-NEIGHBOURS, NEIGHBOURS + 1)
+        return Ring(tuple(self.keys[(place + step) % len(self.keys)] for step in steps), closed=False)
+
+
+def ring_of(context: bytes, keys: Sequence[bytes]) -> Ring:
+    """The devices of a sum in a ring, in an order set by the context."""
+    return Ring(tuple(sorted(keys, key=lambda key: hashlib.sha256(context + key).digest())))
 
 
 def threshold(neighbours: int) -> int:
-    """The number of shares that recover a self seed: more than half of the neighbours."""
+    """The number of shares that recover a seed: more than half of the neighbours."""
     return neighbours // 2 + 1
+
+
+def sealed_size(neighbours: int) -> int:
+    """The size of the encrypted shares for one neighbour."""
+    return SEALING + (1 + neighbours) * SHARE
 
 
 def add_mask(words: Words, seed: bytes, sign: int) -> None:
     """Add the mask of a seed to a vector, or subtract it, in place."""
-    key = seed if len(seed) == KEY else _derive(seed, b"", b"stream", KEY)
-    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
+    cipher = Cipher(algorithms.ChaCha20(_derive(seed, b"", b"stream", KEY), bytes(16)), None).encryptor()
     combine, zeros, stream = np.add if sign > 0 else np.subtract, bytes(4 * BLOCK), bytearray(4 * BLOCK)
     mask = np.frombuffer(stream, "<u4")
     for start in range(0, words.size, BLOCK):
@@ -182,33 +205,37 @@ def sign_of(own: bytes, other: bytes) -> int:
 
 
 def split(seed: bytes, neighbours: int) -> list[bytes]:
-    """Shares of a self seed, one for each neighbour."""
-    return [share for _, share in Shamir.split(threshold(neighbours), neighbours, seed, False)]
+    """Shares of a seed, one for each neighbour."""
+    shares = shamirs.shares(int.from_bytes(seed, "big"), neighbours, PRIME, threshold(neighbours))
+    return [int(share[1]).to_bytes(SHARE, "big") for share in shares]
 
 
-def join(shares: Sequence[tuple[int, bytes]]) -> bytes:
-    """The self seed, from as many shares as the threshold; they are numbered from 1."""
-    seed: bytes = Shamir.combine(list(shares), False)
-    return seed
+def join(shares: Sequence[tuple[int, bytes]]) -> bytes | None:
+    """The seed, from as many shares as the threshold, numbered from 1; None if they do not belong together."""
+    points = [(number, int.from_bytes(share, "big")) for number, share in shares]
+    if any(value >= PRIME for _, value in points):
+        return None
+    seed = int(shamirs.interpolate([shamirs.share(number, value, PRIME) for number, value in points]))
+    return seed.to_bytes(SEED, "big") if seed < 2 ** (8 * SEED) else None
 
 
-def encrypt(share: bytes, key: bytes, context: bytes) -> bytes:
-    """A share that only the device with the same key can read."""
+def encrypt(shares: bytes, key: bytes, context: bytes) -> bytes:
+    """Shares that only the device with the same key can read."""
     nonce = os.urandom(12)
-    return nonce + ChaCha20Poly1305(key).encrypt(nonce, share, context)
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, shares, context)
 
 
 def decrypt(sealed: bytes, key: bytes, context: bytes) -> bytes | None:
-    """A share that was encrypted for this device; None if it was not, or is damaged."""
+    """Shares that were encrypted for this device; None if they were not, or are damaged."""
     try:
         return ChaCha20Poly1305(key).decrypt(sealed[:12], sealed[12:], context)
     except InvalidTag:
         return None
 
 
-def check_of(seed: bytes, context: bytes) -> bytes:
-    """A hash by which a revealed seed is recognised."""
-    return hashlib.sha256(context + seed).digest()[:CHECK]
+def check_of(secret: bytes, context: bytes) -> bytes:
+    """A hash by which a revealed seed or share is recognised."""
+    return hashlib.sha256(context + secret).digest()[:CHECK]
 
 
 def _derive(secret: bytes, context: bytes, purpose: bytes, length: int) -> bytes:

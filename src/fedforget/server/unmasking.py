@@ -10,124 +10,133 @@ import numpy as np
 
 from fedforget.protocol import masking
 from fedforget.protocol.fixed_point import Words
-from fedforget.protocol.masking import Contribution, Graph, RevealOrder
+from fedforget.protocol.masking import Contribution, RevealOrder, Ring
 from fedforget.runtime.randomness import UserId
 
 
 @dataclass
 class SecureSum:
-    """The sum over one cohort: ``keys`` are the public keys of its users, ``arrived`` what they sent."""
+    """The sum over one cohort: ``keys`` are the public keys of its users, ``arrived`` what they sent.
 
-    graph: Graph
+    ``revealed`` has, by the key of a device and of its neighbour, what the first revealed about the second.
+    """
+
+    context: bytes
     keys: Mapping[UserId, bytes]
     size: int
     arrived: dict[UserId, Contribution] = field(default_factory=dict)
-    revealed: dict[UserId, list[bytes]] = field(default_factory=dict)
+    revealed: dict[bytes, dict[bytes, bytes]] = field(default_factory=dict)
+
+    @cached_property
+    def ring(self) -> Ring:
+        """Who is whose neighbour."""
+        return masking.ring_of(self.context, list(self.keys.values()))
 
     def add(self, user: UserId, sent: Contribution) -> bool:
         """Take what a device sent; False if it does not fit."""
-        if not sent.fits(self.size, len(self.graph.neighbours(self.keys[user]))):
+        if not sent.fits(self.size, len(self.ring.neighbours(self.keys[user]))):
             return False
         self.arrived[user] = sent
         return True
 
+    @property
+    def recoverable(self) -> bool:
+        """Whether enough neighbours of every device have answered to recover its seeds."""
+        answered = self._answered
+        neighbours = [self.ring.neighbours(key) for key in answered]
+        return all(sum(other in answered for other in each) >= masking.threshold(len(each)) for each in neighbours)
+
     def reveal_order(self, user: UserId, round_: int) -> RevealOrder:
         """What a device is told about the others, so that it reveals what removes their masks."""
-        own, users, shares = self.keys[user], self._users, []
-        for other in self.graph.neighbours(own):
-            sent = self.arrived.get(users[other])
-            shares.append(b"" if sent is None else sent.shares[self.graph.neighbours(other).index(own)])
-        return RevealOrder(user, round_, self.graph.context, len(self.arrived), tuple(shares))
+        own, answered, shares = self.keys[user], self._answered, []
+        for other in self.ring.neighbours(own):
+            sent = answered.get(other)
+            shares.append(b"" if sent is None else sent.shares[self.ring.neighbours(other).index(own)])
+        absent = frozenset(key for key in self.ring.around(own).keys if key not in answered)
+        return RevealOrder(user, round_, self.context, len(answered), tuple(shares), absent)
 
     def revealed_sizes(self, user: UserId) -> list[int]:
         """The sizes of what a device reveals about each neighbour."""
-        users = self._users
-        answered = [users[other] in self.arrived for other in self.graph.neighbours(self.keys[user])]
-        return [masking.SHARE if each else masking.SEED for each in answered]
+        return [
+            masking.SHARE * (1 + len(self._absent_neighbours(other))) if other in self._answered else masking.SEED
+            for other in self.ring.neighbours(self.keys[user])
+        ]
 
     def add_revealed(self, user: UserId, revealed: Sequence[bytes]) -> bool:
-        """Take what a device revealed; False if it does not fit its own hashes."""
+        """Take what a device revealed; False if its sizes are wrong or its seeds do not fit its own hashes."""
         if [len(each) for each in revealed] != self.revealed_sizes(user):
             return False
-        sent = self.arrived[user]
-        for place, given in enumerate(revealed):
-            if len(given) == masking.SEED and masking.check_of(given, self.graph.context) != sent.pair_check(place):
+        own = self.keys[user]
+        for place, (other, given) in enumerate(zip(self.ring.neighbours(own), revealed, strict=True)):
+            if other not in self._answered and not self._fits(user, 1 + place, given):
                 return False
-        self.revealed[user] = list(revealed)
-        return True
-
-    @property
-    def recoverable(self) -> bool:
-        """Whether enough neighbours of every device have answered to recover its self seed."""
-        for user in self.arrived:
-            neighbours = self.graph.neighbours(self.keys[user])
-            answered = sum(self._users[other] in self.arrived for other in neighbours)
-            if answered < masking.threshold(len(neighbours)):
-                return False
+        self.revealed[own] = dict(zip(self.ring.neighbours(own), revealed, strict=True))
         return True
 
     def total(self) -> Words | None:
         """The sum without masks; None if masks of somebody cannot be removed."""
-        silent = [user for user in self.arrived if user not in self.revealed]
-        if len(self._seeds) < len(self.arrived) or any(self._has_absent_neighbour(user) for user in silent):
+        if len(self._seeds) < len(self.arrived):
             return None
         words = np.zeros(self.size, np.uint32)
         for user, sent in self.arrived.items():
+            own = self.keys[user]
+            self_seed, pair_seeds = self._seeds[user]
             words += sent.words
-            masking.add_mask(words, self._seeds[user], -1)
-            self._remove_pairs(words, user)
+            masking.add_mask(words, self_seed, -1)
+            for other, seed in pair_seeds.items():
+                masking.add_mask(words, seed, -masking.sign_of(own, other))
         return words
 
     @property
-    def lost(self) -> set[UserId]:
-        """The devices that revealed nothing valid, or whose shares are wrong though enough neighbours revealed."""
-        return {
-            user
-            for user in self.arrived
-            if user not in self.revealed or (user not in self._seeds and self._enough_revealed(user))
-        }
+    def wrong(self) -> set[UserId]:
+        """Devices whose seeds cannot be recovered though enough neighbours revealed their shares."""
+        return {user for user in self.arrived if user not in self._seeds and self._enough_revealed(user)}
+
+    @property
+    def silent(self) -> set[UserId]:
+        """Devices that revealed nothing valid."""
+        return {user for user in self.arrived if self.keys[user] not in self.revealed}
+
+    @cached_property
+    def _answered(self) -> dict[bytes, Contribution]:
+        """What devices sent, by key; not to be read before all have arrived."""
+        return {self.keys[user]: sent for user, sent in self.arrived.items()}
+
+    def _absent_neighbours(self, key: bytes) -> list[bytes]:
+        return [other for other in self.ring.neighbours(key) if other not in self._answered]
 
     def _enough_revealed(self, user: UserId) -> bool:
-        neighbours = self.graph.neighbours(self.keys[user])
-        return sum(self._users[other] in self.revealed for other in neighbours) >= masking.threshold(len(neighbours))
-
-    def _has_absent_neighbour(self, user: UserId) -> bool:
-        return any(self._users[other] not in self.arrived for other in self.graph.neighbours(self.keys[user]))
-
-    def _remove_pairs(self, words: Words, user: UserId) -> None:
-        """Remove the masks that a device has with neighbours that did not answer."""
-        own = self.keys[user]
-        for place, other in enumerate(self.graph.neighbours(own)):
-            if self._users[other] not in self.arrived:
-                masking.add_mask(words, self.revealed[user][place], -masking.sign_of(own, other))
+        neighbours = self.ring.neighbours(self.keys[user])
+        return sum(other in self.revealed for other in neighbours) >= masking.threshold(len(neighbours))
 
     @cached_property
-    def _seeds(self) -> dict[UserId, bytes]:
-        """The self seeds of all devices for which enough neighbours revealed valid shares."""
-        seeds = {}
+    def _seeds(self) -> dict[UserId, tuple[bytes, dict[bytes, bytes]]]:
+        """The self seed of each device, and the seeds of its masks with absent neighbours, where all are known."""
+        found = {}
         for user in self.arrived:
-            seed = self._seed(user)
-            if seed is not None:
-                seeds[user] = seed
-        return seeds
+            absent = self._absent_neighbours(self.keys[user])
+            seeds = [self._shared_seed(user, 0, 0)]
+            for number, other in enumerate(absent, start=1):
+                own = self.revealed.get(self.keys[user], {}).get(other)
+                place = self.ring.neighbours(self.keys[user]).index(other)
+                seeds.append(own or self._shared_seed(user, 1 + place, number))
+            known = [seed for seed in seeds if seed is not None]
+            if len(known) == len(seeds):
+                found[user] = known[0], dict(zip(absent, known[1:], strict=True))
+        return found
 
-    def _seed(self, user: UserId) -> bytes | None:
-        """The self seed of a device, from the shares that fit its hashes; None if there are too few of them."""
-        own, sent, context = self.keys[user], self.arrived[user], self.graph.context
-        neighbours = self.graph.neighbours(own)
-        shares = []
+    def _shared_seed(self, user: UserId, seed: int, number: int) -> bytes | None:
+        """A seed of a device from the shares that fit its hashes, each the ``number``-th that a neighbour revealed."""
+        own, sent = self.keys[user], self.arrived[user]
+        neighbours = self.ring.neighbours(own)
+        shares, needed = [], masking.threshold(len(neighbours))
         for place, other in enumerate(neighbours):
-            revealed = self.revealed.get(self._users[other])
-            if revealed is not None:
-                share = revealed[self.graph.neighbours(other).index(own)]
-                if masking.check_of(share, context) == sent.share_check(place):
+            if other in self.revealed:
+                share = self.revealed[other][own][number * masking.SHARE : (number + 1) * masking.SHARE]
+                if masking.check_of(share, self.context) == sent.share_check(seed, place):
                     shares.append((place + 1, share))
-        needed = masking.threshold(len(neighbours))
-        if len(shares) < needed:
-            return None
-        seed = masking.join(shares[:needed])
-        return seed if masking.check_of(seed, context) == sent.checks[0] else None
+        joined = masking.join(shares[:needed]) if len(shares) >= needed else None
+        return joined if joined is not None and self._fits(user, seed, joined) else None
 
-    @cached_property
-    def _users(self) -> dict[bytes, UserId]:
-        return {key: user for user, key in self.keys.items()}
+    def _fits(self, user: UserId, number: int, seed: bytes) -> bool:
+        return masking.check_of(seed, self.context) == self.arrived[user].seed_check(number)
