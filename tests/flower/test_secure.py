@@ -18,11 +18,12 @@ from flwr.app import Message
 from fedforget.errors import NoAnswerError
 from fedforget.flower import messages
 from fedforget.protocol import reasons
+from fedforget.server.unlearning.cover import Cover
 from tests.flower.test_contract import METHODS, assert_same
 from tests.flower.worlds import USERS, OnFlower, Simulated, node_of
 
-SECURE = ff.ServerConfig(fraction=0.5, secure=True, minimum=3)
-PLAIN = ff.ServerConfig(fraction=0.5)
+SECURE = ff.ServerConfig(fraction=0.75, secure=True, minimum=3)
+PLAIN = ff.ServerConfig(fraction=0.75)
 MODELS = {"mf": ff.MF(dim=8), "lightgcn": ff.LightGCN(dim=8), "ials": ff.IALS(dim=8), "ncf": ff.NCF(dim=8)}
 World = Simulated | OnFlower
 
@@ -57,16 +58,18 @@ def test_training_equals_the_simulation_and_plain_aggregation(make, model: str) 
 
 @pytest.mark.parametrize("rule", ["mean", "touched", "root"])
 def test_every_rule_that_works_on_sums(make, rule: str) -> None:
-    secure = make(OnFlower, server=ff.ServerConfig(fraction=0.5, secure=True, minimum=3, aggregation=rule))
-    plain = make(Simulated, server=ff.ServerConfig(fraction=0.5, aggregation=rule))
+    secure = make(OnFlower, server=ff.ServerConfig(fraction=0.75, secure=True, minimum=3, aggregation=rule))
+    plain = make(Simulated, server=ff.ServerConfig(fraction=0.75, aggregation=rule))
     for world in (secure, plain):
         world.train(2)
     np.testing.assert_allclose(secure.public.items, plain.public.items, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_unlearning_method(make, name: str) -> None:
+def test_every_unlearning_method(make, name: str, monkeypatch) -> None:
+    """Equal to plain aggregation in which the same users are left out."""
     method, log = METHODS[name]
+    monkeypatch.setattr("fedforget.server.erasure.Cover", lambda *args: Cover(*args[:2], SECURE.minimum, *args[3:]))
     flower, simulated, plain = make(OnFlower, log=log), make(Simulated, log=log), make(Simulated, log=log, server=PLAIN)
     for world in (flower, simulated, plain):
         world.train(5)
@@ -85,6 +88,39 @@ def test_the_server_gets_no_updates(make) -> None:
     contents = [reply.content for reply in replies]
     assert any("masked" in content.array_records for content in contents)
     assert not any("updates" in content.array_records for content in contents)
+
+
+@pytest.mark.parametrize("engine", [Simulated, OnFlower])
+@pytest.mark.parametrize("method", [ff.FRU(), ff.Retrain(), ff.Retrain(steps=2)])
+def test_no_two_sums_differ_by_one_user(make, engine: type[World], method: ff.Method) -> None:
+    world = make(engine, server=_everybody())
+    world.train(3)
+    before = {round_: set(world.history.record(round_).participants) for round_ in (1, 2, 3)}
+    world.forget([USERS[0]], method)
+    for round_ in (1, 2, 3):
+        after = set(world.history.record(round_).participants)
+        assert not after or len(before[round_] - after) >= 3
+    assert any(world.history.record(round_).participants for round_ in (1, 2, 3))
+
+
+def test_if_too_few_answer_a_replay_nothing_is_revealed(make) -> None:
+    """Asked again, others would answer, and the two sums would tell the difference."""
+    world = make(OnFlower, server=_everybody())
+    world.train(2)
+    world.service.fleet.replay_share = 0.8
+    world.disconnect(103)
+    kinds: list[str] = []
+    world.grid.fault = lambda node, message, deliver: [kinds.append(message.metadata.message_type), deliver(message)][
+        1:
+    ]
+    with pytest.raises(NoAnswerError, match=reasons.TOO_FEW):
+        world.forget([USERS[0]], ff.Retrain())
+    assert messages.RUN in kinds
+    assert messages.REVEAL not in kinds
+    world.disconnect()
+    world.train(2)
+    assert messages.REVEAL in kinds
+    assert len(world.service.receipts()) == 1
 
 
 def test_devices_that_disappear_before_the_first_message(make) -> None:
@@ -165,7 +201,7 @@ def test_repeated_messages_get_the_same_masks(make) -> None:
 
 
 def test_too_few_devices_store_nothing(make) -> None:
-    world = make(OnFlower, server=ff.ServerConfig(fraction=0.5, secure=True, minimum=6))
+    world = make(OnFlower, server=ff.ServerConfig(fraction=0.75, secure=True, minimum=6))
     world.disconnect(102, 103)
     with pytest.raises(NoAnswerError, match=reasons.TOO_FEW):
         world.train(1)

@@ -20,6 +20,7 @@ from fedforget.server.rounds import Aggregator, run_rounds
 from fedforget.server.run import Run
 from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method, default_method, why_chosen
+from fedforget.server.unlearning.cover import Cover
 from fedforget.server.unlearning.estimate import Estimate, estimate
 from fedforget.server.unlearning.method import Past
 from fedforget.server.unlearning.receipt import Receipt
@@ -55,6 +56,9 @@ class Erasure:
         self.last = max(self.history.last_round, 0)
         counted = [part for part in self.partial if part.since is not None]
         firsts = [self.history.first_round_since(part.user, part.since or 0) for part in counted]
+        changed = self.forgotten | {part.user for part in self.partial}
+        minimum = config.server.minimum if config.server.secure else 0
+        self.cover = Cover(self.forgotten, changed, minimum, config.seed, config.trajectory + 1)
         self.first = min((f for f in [self.history.first_round_of(self.users), *firsts] if f is not None), default=None)
         self.start = self._start()
         if self.partial and self.method.needs_whole_updates():
@@ -139,13 +143,19 @@ class Erasure:
         single = self.history.single_rounds()
         trained = {record.round for record in records if record.epochs in (0, self.config.training.epochs)}
         return Past(
-            {record.round: [user for user in record.participants if user not in self.forgotten] for record in records},
+            {record.round: self.cover.remaining(record.participants) for record in records},
             self.first or 0,
             trained & single,
-            lambda round_, fraction: self.roster.cohort(
-                round_, fraction, self.config.seed, max(round_, self.last), self.config.server.smallest_cohort
-            ),
+            self._draw,
             self.history.moved,
+        )
+
+    def _draw(self, round_: int, fraction: float) -> list[UserId]:
+        """The cohort of a round of training anew."""
+        config = self.config
+        known_in, at_least = max(round_, self.last), config.server.smallest_cohort
+        return self.cover.drawn(
+            self.roster.cohort(round_, fraction, config.seed, known_in, at_least), self.roster.users
         )
 
     def _start(self) -> int:

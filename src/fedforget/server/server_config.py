@@ -19,7 +19,8 @@ class ServerConfig:
     ``aggregation`` and ``optimiser`` are objects or their names. With ``snapshot_every=n`` every n-th snapshot is kept.
 
     With ``secure`` the server learns the sum of a cohort's updates and no single one (secure aggregation). Devices
-    refuse sums over fewer than ``minimum`` devices; a round is drawn with twice as many, if there are that many users.
+    refuse sums over fewer than ``minimum`` devices, and an erasure leaves out as many of a round (``unlearning.cover``);
+    a round is drawn with at least three times as many, if there are that many users.
     """
 
     fraction: float = 0.1
@@ -34,7 +35,6 @@ class ServerConfig:
             raise ConfigError(f"fraction is {self.fraction}.", "Give the fraction of clients: above 0, at most 1.")
         if self.snapshot_every < 1:
             raise ConfigError(f"snapshot_every is {self.snapshot_every}.", "Give 1 to keep every snapshot, or more.")
-
         if self.minimum < SMALLEST_SUM:
             raise ConfigError(
                 f"minimum is {self.minimum}.", f"Give the fewest devices in a sum, {SMALLEST_SUM} or more."
@@ -47,8 +47,8 @@ class ServerConfig:
 
     @property
     def smallest_cohort(self) -> int:
-        """The number of users to draw for a round, if there are as many: room for devices that do not answer."""
-        return 2 * self.minimum if self.secure else 1
+        """The number of users to draw for a round, if there are as many: room for absent and left-out devices."""
+        return 3 * self.minimum if self.secure else 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
