@@ -22,8 +22,8 @@ from fedforget.server.unlearning.cover import Cover
 from tests.flower.test_contract import METHODS, assert_same
 from tests.flower.worlds import USERS, OnFlower, Simulated, node_of
 
-SECURE = ff.ServerConfig(fraction=0.75, secure=True, minimum=3)
-PLAIN = ff.ServerConfig(fraction=0.75)
+SECURE = ff.ServerConfig(fraction=0.8, secure=True, minimum=3)
+PLAIN = ff.ServerConfig(fraction=0.8)
 MODELS = {"mf": ff.MF(dim=8), "lightgcn": ff.LightGCN(dim=8), "ials": ff.IALS(dim=8), "ncf": ff.NCF(dim=8)}
 World = Simulated | OnFlower
 
@@ -58,8 +58,8 @@ def test_training_equals_the_simulation_and_plain_aggregation(make, model: str) 
 
 @pytest.mark.parametrize("rule", ["mean", "touched", "root"])
 def test_every_rule_that_works_on_sums(make, rule: str) -> None:
-    secure = make(OnFlower, server=ff.ServerConfig(fraction=0.75, secure=True, minimum=3, aggregation=rule))
-    plain = make(Simulated, server=ff.ServerConfig(fraction=0.75, aggregation=rule))
+    secure = make(OnFlower, server=ff.ServerConfig(fraction=0.8, secure=True, minimum=3, aggregation=rule))
+    plain = make(Simulated, server=ff.ServerConfig(fraction=0.8, aggregation=rule))
     for world in (secure, plain):
         world.train(2)
     np.testing.assert_allclose(secure.public.items, plain.public.items, atol=1e-4)
@@ -201,7 +201,7 @@ def test_repeated_messages_get_the_same_masks(make) -> None:
 
 
 def test_too_few_devices_store_nothing(make) -> None:
-    world = make(OnFlower, server=ff.ServerConfig(fraction=0.75, secure=True, minimum=6))
+    world = make(OnFlower, server=ff.ServerConfig(fraction=0.8, secure=True, minimum=6))
     world.disconnect(102, 103)
     with pytest.raises(NoAnswerError, match=reasons.TOO_FEW):
         world.train(1)
