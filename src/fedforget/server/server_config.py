@@ -19,8 +19,8 @@ class ServerConfig:
     ``aggregation`` and ``optimiser`` are objects or their names. With ``snapshot_every=n`` every n-th snapshot is kept.
 
     With ``secure`` the server learns the sum of a cohort's updates and no single one (secure aggregation). Devices
-    refuse sums over fewer than ``minimum`` devices, and an erasure leaves out as many of a round (``unlearning.cover``);
-    a round is drawn with at least three times as many, if there are that many users.
+    refuse sums over fewer than ``minimum`` devices, and an erasure leaves out as many of an affected round
+    (``unlearning.cover``); a round is drawn with at least three times as many, if there are that many users.
     """
 
     fraction: float = 0.1
