@@ -100,6 +100,11 @@ class SumFormat:
             len(users) * words.nbytes,
         )
 
+    def counts(self, words: Words) -> NDArray[np.float64]:
+        """How often each item was sent, as a vector says; a masked one says anything."""
+        counts: NDArray[np.float64] = self._split(words.view(np.int32))[2] / self.scales[2]
+        return counts
+
     def _split(self, words: NDArray[Any]) -> list[NDArray[Any]]:
         """Views of the parts of a vector: items, dense, touches, and both numbers of the loss."""
         return np.split(words, np.cumsum([self.n_items * self.dim, self.dense, self.n_items]))
