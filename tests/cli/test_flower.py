@@ -16,9 +16,11 @@ from tests.cli.conftest import Shell, write_table
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 
 from fedforget.cli import flower
+from fedforget.errors import ConfigError
 from fedforget.flower.credentials import make_node_key
 from fedforget.flower.fleet import FlowerFleet
 from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.run_config import RunConfig
 from fedforget.server.service import Service
 from tests.flower.in_process import InProcessGrid
 
@@ -32,7 +34,7 @@ def run(tmp_path: Path, shell: Shell) -> Path:
     table = write_table(tmp_path / "plays.csv")
     (tmp_path / "items.txt").write_text("".join(f"song {i}\n" for i in range(60)))
     run, state = tmp_path / "run", tmp_path / "state"
-    quick = ["--model", "mf", "--set", "dim=8", "--set", "epochs=2", "--set", "fraction=1.0"]
+    quick = ["--model", "mf", "--set", "dim=8", "--set", "epochs=2", "--set", "fraction=1.0", "--set", "secure=false"]
     said = shell("flower", "create", run, "--items", tmp_path / "items.txt", *quick)
     assert "over 60 items" in said
     assert str(run / "invitation.json") in said
@@ -44,6 +46,20 @@ def run(tmp_path: Path, shell: Shell) -> Path:
     said = shell("flower", "register", run, "--key", key, "--node-id", NODE, "--users", ",".join(USERS))
     assert said == f"Node {NODE} hosts u0, u1, u2, u3 from the next round on.\n"
     return run
+
+
+def test_a_network_is_secure_unless_told_otherwise(shell, tmp_path):
+    (tmp_path / "items.txt").write_text("a\nb\n")
+    said = shell("flower", "create", tmp_path / "run", "--items", tmp_path / "items.txt", "--set", "minimum=4")
+    assert "sums over 4 users or more" in said
+    assert "forgetting one of them at least 8" in said
+    assert RunConfig.load(tmp_path / "run" / "config.toml").server.smallest_sum == 4
+    plain = shell("flower", "create", tmp_path / "plain", "--items", tmp_path / "items.txt", "--set", "secure=false")
+    assert "the server can tell which items a user has" in plain
+    with server(tmp_path / "run") as service:
+        service.register("ecdsa-sha2-nistp384 KEY node", NODE, ["u0", "u1"])
+        with pytest.raises(ConfigError, match="2 users are registered, but a round needs 4"):
+            service.serve(1)
 
 
 @contextmanager

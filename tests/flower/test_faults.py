@@ -223,7 +223,7 @@ def test_a_federation_that_nobody_has_joined_does_not_train(tmp_path):
     create_federation(tmp_path / "run", RunConfig(model=ff.MF(dim=8), engine="flower"), [1, 2, 3])
     grid = InProcessGrid({})
     service = Service(tmp_path / "run", lambda config, registry: FlowerFleet(grid, config, registry, 1.0))
-    with pytest.raises(ConfigError, match="Nobody is registered"):
+    with pytest.raises(ConfigError, match="0 users are registered, but a round needs 1"):
         service.serve(3)
     assert service.rounds == 0
     service.close()

@@ -22,6 +22,7 @@ from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.errors import ConfigError
 from fedforget.protocol.invitation import NAME
+from fedforget.server.server_config import ServerConfig
 from fedforget.server.service import create_federation
 
 app = typer.Typer(no_args_is_help=True, help="Run a federation on a real network, with Flower.")
@@ -47,15 +48,29 @@ def create_command(
     config: opt.ConfigFile = None,
     assignments: opt.Assignments = None,
 ) -> None:
-    """On the server: create a federation in a run folder, with the invitation for its devices."""
-    chosen = replace(opt.run_config(model, preset, seed, config, assignments), engine="flower")
+    """On the server: create a federation in a run folder, with the invitation for its devices.
+
+    The server learns only sums of updates (secure aggregation), unless --set server.secure=false.
+    """
+    chosen = replace(opt.run_config(model, preset, seed, config, assignments, {"secure": True}), engine="flower")
     invitation = create_federation(run, chosen, _catalogue(items))
     show.lines(
         f"Federation {invitation.terms.federation} over {invitation.terms.n_items:,} items is in {run}.\n"
         f"Copy {run / NAME} to every device. On each:\n"
         f"  fedforget flower enrol --invitation {NAME} --state FOLDER --users IDS --data FILE\n"
         f"and here, with the public key of its node and the id that Flower gave it:\n"
-        f"  fedforget flower register {run} --key NODE.pub --node-id ID --users IDS"
+        f"  fedforget flower register {run} --key NODE.pub --node-id ID --users IDS\n{_aggregation(chosen.server)}"
+    )
+
+
+def _aggregation(server: ServerConfig) -> str:
+    """What the server learns, and how many users that needs."""
+    if not server.secure:
+        return "Updates are plain: the server can tell which items a user has. See docs/privacy.md."
+    return (
+        f"Updates are secure: the server learns sums over {server.minimum} users or more. Training needs at least "
+        f"{server.minimum} users, forgetting one of them at least {2 * server.minimum}; for fewer, "
+        "--set server.minimum=3."
     )
 
 

@@ -13,8 +13,11 @@ from fedforget.cli import show
 from fedforget.cli.data import Data, Folder, ItemColumn, Separator, UserColumn, file_options
 from fedforget.cli.ids import KnownIds
 from fedforget.data import load
-from fedforget.server.presets import read_tables
+from fedforget.protocol.training import SMALLEST_SUM
 from fedforget.server.unlearning import default_method
+
+#: Defaults of a trial, which has few users.
+DEFAULTS = {"fraction": 0.5, "secure": True, "minimum": SMALLEST_SUM}
 
 
 def up(
@@ -42,13 +45,13 @@ def up(
 ) -> None:
     """Try a federation on this machine: SuperLink and SuperNodes with TLS and node keys; all stopped at the end.
 
-    Half of the users take part in a round, unless --set server.fraction says otherwise. Every round takes some seconds:
-    each message starts a process on each node.
+    Half of the users take part in a round, unless --set server.fraction says otherwise; the server learns only sums
+    over three users or more, unless --set server.secure=false. Every round takes some seconds: each message starts a
+    process on each node.
     """
     from fedforget.flower.testbed.trial import Trial
 
-    half = config is None or "fraction" not in read_tables(config).get("server", {})
-    chosen = opt.run_config(model, preset, seed, config, [*(["server.fraction=0.5"] * half), *(assignments or ())])
+    chosen = opt.run_config(model, preset, seed, config, assignments, DEFAULTS)
     interactions = load(data, folder=folder, **file_options(user_column, item_column, separator))
     interactions = interactions.only(interactions.user_ids[:num_users].tolist())
     train_part, test_part = interactions.split(0.2, chosen.seed)

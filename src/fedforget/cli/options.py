@@ -59,10 +59,17 @@ def named_models(names: str) -> list[str]:
 
 
 def run_config(
-    model: str | None, preset: str | None, seed: int | None, file: Path | None, assignments: Sequence[str] | None
+    model: str | None,
+    preset: str | None,
+    seed: int | None,
+    file: Path | None,
+    assignments: Sequence[str] | None,
+    server: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The configuration from a file and options; options take precedence."""
+    """The configuration from a file and options; options take precedence. ``server`` has other defaults."""
     tables = {} if file is None else read_tables(file)
+    if server is not None:
+        tables["server"] = {**server, **tables.get("server", {})}
     if preset is not None:
         tables["preset"] = preset
     if model is not None:

@@ -30,8 +30,6 @@ from fedforget.simulation.federation import Federation
 Say = Callable[[str], None]
 #: Numbers of devices in the sums that are attacked, and sums of each.
 SUMS = {10: 20, 100: 5, 1000: 1}
-#: Users whose masked vectors are attacked too.
-MASKED = 20
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def audit_server(
     audited = rng.choice(data.n_users, min(num_users, data.n_users), replace=False)
     guesses = {names[place]: randomness.user_key(data.user_ids.tolist()[place]) for place in audited}
     items_of = {names[place]: data.items_of(place) for place in audited}
-    view = ServerView(config, data.n_items, items_of, guesses, [names[place] for place in audited[:MASKED]])
+    view = ServerView(config, data.n_items, items_of, guesses)
     with closing(WatchedFederation(hidden, config, view.take)) as fed:
 
         def tell(record: Any) -> None:

@@ -24,6 +24,8 @@ from fedforget.server.unlearning.cover import Cover
 Found = dict[str, float | None]
 #: Attacks that use which rows were sent, of one round and over rounds.
 SENT, RECURRENCE = "sent", "recurrence"
+#: Devices in the sum that a vector is masked for: with more neighbours it would have more masks, to the same effect.
+MASKED_FOR = 3
 
 
 def found(scores: Scores, own: NDArray[np.bool_]) -> Found:
@@ -76,7 +78,6 @@ class ServerView:
     """The attacks on all audited users, in plain and in secure mode, from the updates of each round.
 
     ``items_of`` are the users' own items, ``guesses`` the keys of their draws as far as the server can compute them.
-    Of the users in ``masked`` the masked vectors are attacked too.
     """
 
     def __init__(
@@ -85,14 +86,13 @@ class ServerView:
         n_items: int,
         items_of: Mapping[UserId, NDArray[np.int32]],
         guesses: Mapping[UserId, int],
-        masked: Sequence[UserId],
     ) -> None:
         self.config = config
         self.n_items = n_items
         self.guesses = guesses
         own = {user: _flags(items, n_items) for user, items in items_of.items()}
         self.plain = {user: Guesses(flags) for user, flags in own.items()}
-        self.secure = {user: Guesses(own[user]) for user in masked}
+        self.secure = {user: Guesses(flags) for user, flags in own.items()}
         self.erasure: dict[UserId, tuple[Found, Found]] = {}
         self.sums: list[NDArray[np.int64]] = []
         self.cohorts: list[set[UserId]] = []
@@ -109,8 +109,7 @@ class ServerView:
                 guess = np.array([self.guesses[user]], np.uint64)
                 (key,) = randomness.priorities(self.config.seed, randomness.NEGATIVES, round_, guess)
                 self.plain[user].add(Received(one.items, one.rows, key, self.n_items))
-                if user in self.secure:
-                    self._mask(one, len(users), round_, key, self.secure[user])
+                self._mask(one, len(users), round_, key, self.secure[user])
                 if user not in self.erasure:
                     self.erasure[user] = self._difference(user, users, updates)
 
@@ -120,7 +119,7 @@ class ServerView:
         sums = SumFormat(self.n_items, model.dim, model.update_layout.size, self.config.bounds, cohort)
         words = np.zeros(sums.size, np.uint32)
         sums.encode(update, np.zeros(1, np.uint64), round_, self.config.seed, words)
-        pairs = [KeyPair.new() for _ in range(min(cohort, MASKS))]
+        pairs = [KeyPair.new() for _ in range(MASKED_FOR)]
         context = round_.to_bytes(KEY, "big")
         sent = contribute(pairs[0], context, ring_of(context, [pair.public for pair in pairs]), words)
         seen = sums.decode(sent.words, [0])
@@ -150,10 +149,6 @@ class ServerView:
             of_own.append(found(scores, self.plain[user].own))
             of_other.append(found(scores, self.plain[users[place - 1]].own))
         return of_own, of_other
-
-
-#: Key pairs of a masked vector's neighbours: more would be the same.
-MASKS = 26
 
 
 def mean_of(results: Sequence[Found]) -> Found:

@@ -57,7 +57,13 @@ class Erasure:
         counted = [part for part in self.partial if part.since is not None]
         firsts = [self.history.first_round_since(part.user, part.since or 0) for part in counted]
         changed = self.forgotten | {part.user for part in self.partial}
-        minimum = config.server.minimum if config.server.secure else 0
+        minimum = config.server.smallest_sum
+        if minimum and len(remaining) - max(minimum - len(changed), 0) < minimum:
+            raise ConfigError(
+                f"Only {len(remaining)} users would remain, too few to forget with secure aggregation: "
+                f"{minimum} must be in each sum, and {minimum} left out of it, with those who are forgotten.",
+                "Register more users, or forget when there are more.",
+            )
         self.cover = Cover(self.forgotten, changed, minimum, config.seed, config.trajectory + 1)
         self.first = min((f for f in [self.history.first_round_of(self.users), *firsts] if f is not None), default=None)
         self.start = self._start()

@@ -54,8 +54,8 @@ class RunConfig(DeviceConfig):
             raise unknown_choice("engine", self.engine, ENGINES)
         if self.server.aggregation.needs_counts:
             object.__setattr__(self, "training", replace(self.training, send_counts=True))
-        sum_over = self.server.minimum if self.server.secure else 0
-        object.__setattr__(self, "training", replace(self.training, sum_over=sum_over))
+        training = replace(self.training, sum_over=self.server.smallest_sum)
+        object.__setattr__(self, "training", training)
         rule = self.server.aggregation.name
         if self.model.closed_form and rule != "mean":
             raise ConfigError(

@@ -46,9 +46,14 @@ class ServerConfig:
             )
 
     @property
+    def smallest_sum(self) -> int:
+        """The fewest devices in a sum with secure aggregation; 0 with plain updates."""
+        return self.minimum if self.secure else 0
+
+    @property
     def smallest_cohort(self) -> int:
         """The number of users to draw for a round, if there are as many: room for absent and left-out devices."""
-        return 3 * self.minimum if self.secure else 1
+        return max(3 * self.smallest_sum, 1)
 
     def to_dict(self) -> dict[str, Any]:
         return {

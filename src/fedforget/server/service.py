@@ -175,11 +175,12 @@ class Service(Coordinator):
         With ``linger`` the server keeps running after the last round, for later requests. Then it also goes on if too
         few devices answer; otherwise it ends with ``NoAnswerError``, and continues when it is started again.
         """
+        needed = max(self.config.server.smallest_sum, 1)
         while True:
             try:
                 self._forget_queued(tell)
                 self._send_wipes(tell)
-                if trains := self.rounds < rounds and bool(self.members):
+                if trains := self.rounds < rounds and len(self.members) >= needed:
                     self._train_round(lambda record: tell(_line(record, rounds)))
                     if evaluate_every and self.rounds % evaluate_every == 0:
                         tell(_accuracy(self.evaluate()))
@@ -197,7 +198,7 @@ class Service(Coordinator):
                 return
             else:
                 raise ConfigError(
-                    "Nobody is registered in this federation.",
+                    f"{len(self.members)} users are registered, but a round needs {needed}.",
                     f"Register users: fedforget flower register {self.path} --key … --users …",
                 )
 
@@ -214,7 +215,7 @@ class Service(Coordinator):
                 asked = cohorts[round_] if cohorts else self._roster().drawn(round_, server, self.config.seed)
                 silent.update(asked)
                 others = [user for user in self.members if user not in silent]
-                if not others:
+                if len(others) < max(server.smallest_sum, 1):
                     raise
                 joined = self.history.membership.joined()
                 roster = Roster(others, added={user: since for user, since in joined.items() if user not in silent})
