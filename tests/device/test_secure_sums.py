@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,15 @@ import fedforget as ff
 pytest.importorskip("shamirs", reason="secure aggregation is part of the extra fedforget[flower]")
 
 from fedforget.device.host import Host
+from fedforget.device.log.user_files import UserFiles
 from fedforget.device.secure_sums import MaskedResults
 from fedforget.protocol import masking, reasons
 from fedforget.protocol.masking import KeyPair, RevealOrder, ring_of
 from fedforget.protocol.order import Order
 from fedforget.protocol.tasks import Train
-from tests.device.made_hosts import EPOCHS, FEDERATION, USERS, household, order, sent, terms_of, train
+from tests.deadly import deadly_at
+from tests.device.made_hosts import EPOCHS, FEDERATION, USERS, copied, household, order, sent, terms_of, train
+from tests.forks import processes
 
 TASK = Train(EPOCHS)
 STRANGERS = tuple(KeyPair.new() for _ in range(3))
@@ -142,3 +146,44 @@ def test_keys_survive_a_restart_and_are_wiped_with_the_user(host: Host) -> None:
     assert Host(host.folder).public_keys(FEDERATION, [*USERS, "nobody"]) == keys
     host.remove(FEDERATION, "ann")
     assert set(host.public_keys(FEDERATION, USERS)) == {"bob", "cid"}
+
+
+def both_messages(folder: Path, given: Order) -> tuple[dict[str, bytes], dict[str, list[bytes]]]:
+    """What a device sends in both messages of a sum."""
+    host = Host(folder)
+    results = contribute(host, given)
+    users = [user for _, user in results.contributions]
+    words = {user: results.contributions[1, user].words.tobytes() for user in users}
+    orders = [second(host, given, results, user) for user in users]
+    return words, {user: revealed for (_, user), revealed in host.reveal(FEDERATION, 1, orders).items()}
+
+
+def die(folder: Path, given: Order, when: str, n: int) -> None:
+    deadly_at("fedforget.device.log.user_files", "UserFiles", "change", when, n)
+    both_messages(folder, given)
+
+
+@pytest.mark.slow
+def test_killed_around_any_write_a_device_sends_the_same_and_never_both_secrets(host, tmp_path, monkeypatch):
+    given = secure(host, 1, 1)
+    writes, original = [], UserFiles.change
+
+    def noted(self: UserFiles, *args: object, **kwargs: object) -> None:
+        writes.append(args)
+        original(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UserFiles, "change", noted)
+        words, _ = both_messages(copied(host, tmp_path / "unbroken").folder, given)
+    assert len(writes) > 10
+    for when, n in [*(("before", n) for n in range(1, len(writes) + 1)), ("after", len(writes))]:
+        dead = copied(host, tmp_path / f"{when}-{n}")
+        process = processes.Process(target=die, args=(dead.folder, given, when, n))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        again, revealed = both_messages(dead.folder, given)
+        assert again == words
+        assert set(revealed) == set(USERS)
+        other = second(dead, given, contribute(dead, given), "ann", absent=1)
+        assert dead.reveal(FEDERATION, 1, [other]) == {}

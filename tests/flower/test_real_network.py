@@ -31,9 +31,10 @@ DATA = ff.synthetic(users=12, items=30, mean_items=8, seed=2)
 TRAIN, TEST = DATA.split(0.2, 0)
 OPTIONS = {
     "training": ff.LocalTraining(epochs=3, batch=16, lr=0.01),
-    "server": ff.ServerConfig(fraction=0.5),
     "seed": 3,
 }
+SECURE = ff.ServerConfig(fraction=0.8, secure=True, minimum=3)
+PLAIN = ff.ServerConfig(fraction=0.5)
 MODEL = ff.MF(dim=8)
 #: Python runs this in every process that is started with its folder in the path: at the end the process writes down
 #: what it was and which modules of fedforget it had loaded. Flower ends some of its processes without ``atexit``.
@@ -55,9 +56,14 @@ os._exit = leave
 
 
 @pytest.fixture
-def simulated() -> ff.Federation:
+def server() -> ff.ServerConfig:
+    return SECURE
+
+
+@pytest.fixture
+def simulated(server: ff.ServerConfig) -> ff.Federation:
     """The same federation in the simulation: what must come out. It also compiles the kernels, if need be."""
-    return ff.Federation(TRAIN, MODEL, **OPTIONS)
+    return ff.Federation(TRAIN, MODEL, server=server, **OPTIONS)
 
 
 @pytest.fixture
@@ -74,11 +80,10 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def trial(tmp_path: Path, simulated: ff.Federation, notes: Path) -> Iterator[Trial]:
+def trial(tmp_path: Path, server: ff.ServerConfig, simulated: ff.Federation, notes: Path) -> Iterator[Trial]:
     simulated.fit(3)
-    with Trial(
-        tmp_path / "trial", RunConfig(model=MODEL, engine="flower", **OPTIONS), TRAIN, TEST, 3, secret=""
-    ) as trial:
+    config = RunConfig(model=MODEL, engine="flower", server=server, **OPTIONS)
+    with Trial(tmp_path / "trial", config, TRAIN, TEST, 3, secret="") as trial:
         yield trial
 
 
@@ -186,6 +191,7 @@ def test_train_forget_and_train_on_as_in_the_simulation(trial, simulated, notes)
 
 
 @pytest.mark.network_faults
+@pytest.mark.parametrize("server", [PLAIN])
 def test_a_node_and_the_server_are_killed_and_come_back(trial, simulated):
     """A node dies in the middle of a round, which closes without it; the server dies in the middle of a replay.
 
@@ -220,7 +226,7 @@ def test_a_node_and_the_server_are_killed_and_come_back(trial, simulated):
     trial.serve(3, evaluate_every=3, tell=said.append)
 
     offline = lambda round_, user: round_ == 1 and user in away  # noqa: E731
-    expected = ff.Federation(TRAIN, MODEL, offline=offline, **OPTIONS).fit(1)
+    expected = ff.Federation(TRAIN, MODEL, offline=offline, server=PLAIN, **OPTIONS).fit(1)
     expected.offline = None
     expected.fit(2)
     expected.forget([leaver], ff.FRU())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ from fedforget.errors import NoAnswerError
 from fedforget.flower import messages
 from fedforget.protocol import reasons
 from fedforget.server.unlearning.cover import Cover
+from tests.deadly import deadly_at
 from tests.flower.test_contract import METHODS, assert_same
 from tests.flower.worlds import USERS, OnFlower, Simulated, node_of
+from tests.forks import processes
 
 SECURE = ff.ServerConfig(fraction=0.8, secure=True, minimum=3)
 PLAIN = ff.ServerConfig(fraction=0.8)
@@ -221,6 +225,67 @@ def test_a_device_that_was_enrolled_again_has_a_new_key(make) -> None:
     assert world.history.record(2).failures == {user: reasons.OTHER_KEY}
     world.train(3)
     assert not world.history.record(3).failures
+
+
+KILLS = [
+    *(("fedforget.flower.transport", "Transport", "send", "after", n) for n in (2, 3, 6, 10)),
+    ("fedforget.server.node_registry", "NodeRegistry", "set_sum_keys", "before", 2),
+    ("fedforget.server.node_registry", "NodeRegistry", "set_sum_keys", "after", 1),
+    ("fedforget.server.history", "History", "commit", "before", 3),
+    ("fedforget.server.history", "History", "commit", "before", 6),
+    ("fedforget.server.run", "Run", "begin_erasure", "after", 1),
+]
+
+
+def serve_and_die(folder: Path, kill: tuple[str, str, str, str, int]) -> None:
+    world = OnFlower(folder, server=_everybody())
+    deadly_at(*kill)
+    world.train(3)
+    world.forget([USERS[0]], ff.FRU())
+    raise AssertionError(f"survived {kill}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", KILLS, ids=[f"{when} {owner}.{name} {n}" for _, owner, name, when, n in KILLS])
+def test_a_server_that_is_killed_goes_on_as_if_nothing_had_happened(make, kill, tmp_path) -> None:
+    reference = make(Simulated, server=_everybody())
+    reference.train(3)
+    reference.forget([USERS[0]], ff.FRU())
+    process = processes.Process(target=serve_and_die, args=(tmp_path / "killed", kill))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -9
+    world = OnFlower(tmp_path / "killed", server=_everybody())
+    world.train(3)
+    if USERS[0] in world.history.membership.users():
+        world.forget([USERS[0]], ff.FRU())
+    assert_same(world, reference)
+    world.close()
+
+
+def test_a_server_restored_from_a_backup_goes_on(make, tmp_path) -> None:
+    """Its orders have the numbers of earlier ones, which devices refuse; they never answer one context twice."""
+    world = make(OnFlower, server=_everybody())
+    world.train(2)
+    world.close()
+    shutil.copytree(world.run, tmp_path / "backup")
+    world.service = world._open()
+    world.train(4)
+    world.close()
+    shutil.rmtree(world.run)
+    shutil.copytree(tmp_path / "backup", world.run)
+    world.service = world._open()
+    with pytest.raises(NoAnswerError, match=reasons.OUTDATED):
+        world.train(4)
+    for _ in range(30):  # each attempt has the next number
+        with suppress(NoAnswerError):
+            world.train(4)
+    assert world.history.last_round == 4
+    reference = make(Simulated, server=_everybody())
+    reference.train(4)
+    for round_ in range(1, 5):
+        assert world.history.record(round_).participants == reference.history.record(round_).participants
+    np.testing.assert_allclose(world.public.items, reference.public.items, atol=1e-3)  # logs hold rounded vectors
 
 
 def _everybody() -> ff.ServerConfig:

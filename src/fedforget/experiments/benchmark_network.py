@@ -106,13 +106,14 @@ def erase(
     say: Say,
     *,
     secure: bool = False,
+    users: int | None = None,
 ) -> tuple[list[float], dict[str, tuple[Receipt, list[float]]]]:
     """Train one federation on a network, and forget one user after another, each by another method.
 
     Returns the seconds of the rounds, and for each method its receipt and the seconds of the rounds after it. There is
     one user for each node and one to forget for each method; all of them take part in every round.
     """
-    train, test = data.only(data.user_ids[: devices + len(methods)].tolist()).split(test=0.2)
+    train, test = data.only(data.user_ids[: users or devices + len(methods)].tolist()).split(test=0.2)
     server = ServerConfig(fraction=1.0, secure=secure, minimum=SMALLEST_SUM)
     config = RunConfig(model=MODELS.build(model), server=server, engine="flower")
     with (

@@ -24,6 +24,8 @@ from fedforget.server.unlearning import FRU
 Say = Callable[[str], None]
 #: Rows in the update of the device that is measured: own items and negatives of a median user of MovieLens-100k.
 ROWS = 100
+#: Users on the network: enough to forget one with the smallest sums.
+USERS = 9
 #: Devices whose costs are measured; the median is shown.
 MEASURED = 5
 
@@ -113,7 +115,9 @@ def bench_secure_network(data: Interactions, model: str, devices: int, rounds: i
     result: dict[str, Any] = {"model": model, "devices": devices, "rounds": rounds, "machine": machine.describe()}
     for name, secure in (("plain", False), ("secure", True)):
         say(f"{name}: {rounds} rounds on {devices} nodes, then forgetting one user")
-        trained, erasures = erase(data, model, devices, rounds, {"fru": FRU()}, lambda line: None, secure=secure)
+        trained, erasures = erase(
+            data, model, devices, rounds, {"fru": FRU()}, lambda line: None, secure=secure, users=USERS
+        )
         receipt, _ = erasures["fru"]
         result[name] = {
             "round_seconds": median(trained[1:]),
