@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedforget.errors import RunError
-from fedforget.runtime.files import can_write, make_private
+from fedforget.runtime.files import can_write, cannot_write, make_private
 
 #: Larger databases are not checked when they are opened, which would take more than some milliseconds.
 CHECKED_BYTES = 1 << 22
@@ -69,6 +70,22 @@ def check_database(path: Path, *, may_be_empty: bool = True) -> None:
                 found = str(error)
         if found != "ok":
             raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, *, scrubbed: bool = False) -> Iterator[None]:
+    """A transaction; with ``scrubbed``, deleted content is removed from the write-ahead log too.
+
+    If it cannot be written, the error names the file.
+    """
+    try:
+        with db:
+            yield
+        if scrubbed:
+            scrub(db)
+    except sqlite3.Error as error:
+        path = db.execute("PRAGMA database_list").fetchone()[2]
+        raise cannot_write(Path(path), error) from error
 
 
 def scrub(db: sqlite3.Connection) -> None:

@@ -71,7 +71,8 @@ class Service(Coordinator):
         on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
         super().__init__(Run(path, config, on_commit=on_commit))
         self.fleet = fleet(self.config, self.registry)
-        self._load()
+        with self._run.noting():
+            self._load()
 
     @property
     def members(self) -> list[UserId]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedforget.data import Interactions
 from fedforget.data.growth import Added, check_times, grow, with_ids, without_known
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
-from fedforget.errors import ConfigError, RunError, RunWarning
+from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
 from fedforget.models.parameters import Array
@@ -101,10 +100,10 @@ class Federation(Coordinator):
             self._files.data.create(self.train, self.test)
         elif train is not self.train:
             self._compare(train)
-        self._start()
-        if stored is not None:
-            for loss in self._files.losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0):
-                warnings.warn(f"{self.path}: {loss}", RunWarning, stacklevel=2)
+        with self._run.noting():
+            self._start()
+            if stored is not None:
+                self._files.announce_losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0)
 
     @classmethod
     def open(

@@ -18,14 +18,14 @@ A user whose file is damaged is left out with a warning that names the file.
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from fedforget.device.log.disk import foreign
-from fedforget.errors import RunError, RunWarning
+from fedforget.errors import RunError
 from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.fallbacks import announce
 from fedforget.runtime.files import cannot_write, make_folder
 
 FORMAT = "4"
@@ -91,7 +91,7 @@ class UserFiles:
         try:
             return self.query(key, query, *values)
         except DamagedError as error:
-            _warn(error)
+            self._left_out(key, error)
             return []
 
     def query(self, key: int, query: str, *values: object) -> list[Row]:
@@ -128,7 +128,12 @@ class UserFiles:
             try:
                 self.change(key, statements, scrubbed=True)
             except DamagedError as error:
-                _warn(error)
+                self._left_out(key, error)
+
+    def _left_out(self, key: int, error: RunError) -> None:
+        """Announce a damaged file; what is kept of that does not name its user."""
+        warning = f"{error.problem} It is left out. {error.hint}"
+        announce(warning, self.folder, "files of users are damaged and left out", [key], stacklevel=4)
 
     def _database(self, key: int) -> sqlite3.Connection:
         """A user's file, opened and checked. If too many are open, the least recently used one is closed."""
@@ -181,7 +186,3 @@ class UserFiles:
             part.replace(path)
         except (OSError, sqlite3.Error) as error:
             raise cannot_write(path, error) from error
-
-
-def _warn(error: RunError) -> None:
-    warnings.warn(f"{error.problem} It is left out. {error.hint}", RunWarning, stacklevel=4)
