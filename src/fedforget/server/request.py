@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedforget.errors import ConfigError, RunError
-from fedforget.runtime.files import write_file
+from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.randomness import ItemId, UserId
 
 #: Items that users are to be forgotten for.
@@ -96,7 +96,7 @@ class ErasureRequest:
             lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
             return cls(**{**values, **lists})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(
+            raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
             ) from error
 

@@ -16,7 +16,7 @@ from fedforget.device.log.quota import Quota
 from fedforget.device.log.row_selection import select
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
-from fedforget.errors import RunError
+from fedforget.errors import RunError, SystemLimitError
 from fedforget.models.parameters import Array
 from fedforget.protocol import reasons
 from fedforget.protocol.device_config import DeviceConfig
@@ -108,6 +108,8 @@ class DeviceLog:
         """The entries of a round; none, with a warning, if they cannot be read."""
         try:
             return self.store.read(round_, keys)
+        except SystemLimitError:
+            raise
         except RunError as error:
             text = f"the update log of round {round_} cannot be read and counts as missing"
             announce(f"{error.problem} It counts as missing.", self._source, text, keys.tolist(), stacklevel=2)

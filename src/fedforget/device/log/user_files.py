@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.device.log.disk import foreign
-from fedforget.errors import RunError
-from fedforget.runtime.database import open_database, scrub
+from fedforget.errors import RunError, SystemLimitError
+from fedforget.runtime.database import database_refused, open_database, scrub
 from fedforget.runtime.fallbacks import announce
-from fedforget.runtime.files import cannot_write, make_folder
+from fedforget.runtime.files import cannot_write, make_folder, most_open_files
 
 FORMAT = "4"
-OPEN_FILES = 64
+#: Files that stay open at most. Each needs three open files; two logs in an erasure leave half of them to others.
+OPEN_FILES = max(1, min(64, most_open_files() // 12))
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL, since INTEGER NOT NULL DEFAULT 0);
@@ -102,7 +103,7 @@ class UserFiles:
         try:
             return self._database(key).execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise DamagedError(path, error) from error
+            raise _unusable(path, error) from error
 
     def change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
         """Change a user's file in one transaction; create it if needed.
@@ -150,6 +151,8 @@ class UserFiles:
             raise DamagedError(path, "it is empty")
         try:
             db = open_database(path, "")
+        except SystemLimitError:
+            raise
         except RunError as error:
             raise DamagedError(path, error.problem.rstrip(".")) from error
         try:
@@ -165,7 +168,7 @@ class UserFiles:
                 raise foreign(path)
         except sqlite3.Error as error:
             db.close()
-            raise DamagedError(path, error) from error
+            raise _unusable(path, error) from error
         except RunError:
             db.close()
             raise
@@ -186,3 +189,8 @@ class UserFiles:
             part.replace(path)
         except (OSError, sqlite3.Error) as error:
             raise cannot_write(path, error) from error
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> RunError:
+    """The error for a user's file that is damaged, or that the operating system refuses."""
+    return database_refused(path, error) or DamagedError(path, error)
