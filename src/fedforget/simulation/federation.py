@@ -36,6 +36,7 @@ from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation import recommendations
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
+from fedforget.simulation.opening import open_steadily
 from fedforget.simulation.partial import items_by_user, partial_erasure
 from fedforget.simulation.poisoned import PoisonedClients
 from fedforget.simulation.stored_data import report_difference, stored_parts
@@ -120,9 +121,14 @@ class Federation(Coordinator):
         """
         if model is not None:
             MODELS.register(type(model))
-        config = RunConfig.load(Path(path) / "config.toml")
+
+        return open_steadily(Path(path), lambda: cls._opened(Path(path), train, compute))
+
+    @classmethod
+    def _opened(cls, path: Path, train: Interactions | None, compute: Compute | None) -> Self:
+        config = RunConfig.load(path / "config.toml")
         if train is None:
-            parts = stored_parts(Path(path))
+            parts = stored_parts(path)
             if parts is None:
                 raise RunError(f"{path} has no data.", "Pass its training data: Federation.open(path, train).")
             train = parts[0]
