@@ -38,6 +38,10 @@ class BusyError(RunError):
     """Another process is writing to the run folder."""
 
 
+class SystemLimitError(RunError):
+    """The operating system refuses to read or write a file, which need not be damaged: too many open files, no room."""
+
+
 class QuorumError(RunError):
     """Too few devices responded during an erasure; it was aborted and the old model stays in service."""
 

@@ -263,7 +263,7 @@ class TestReceipts:
 
     def test_listed_in_the_order_of_requests(self, shell: Shell, run: Path) -> None:
         done = [shell.json("forget", run, "--yes", "--users", user)["receipt"] for user in ("u1", "u2")]
-        assert shell.json("receipts", run) == {"run": str(run), "receipts": done, "waiting": None}
+        assert shell.json("receipts", run) == {"run": str(run), "receipts": done, "waiting": None, "fallbacks": []}
         shown = shell("receipts", run)
         assert all(receipt["request"] in shown for receipt in done)
         assert "coverage" in shown

@@ -28,6 +28,7 @@ from fedforget.cli import (
 )
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
+from fedforget.runtime.files import reason_of, refused
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -73,7 +74,7 @@ def options(
 
 def run() -> None:
     """Run the command line. Errors are printed without a traceback, unless ``--debug`` is given."""
-    warnings.showwarning = lambda message, *_, **__: notes.print(f"[yellow]Note:[/] {escape(str(message))}")
+    warnings.showwarning = lambda message, *_, **__: _say("Note:", "yellow", str(message))
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:
@@ -92,15 +93,29 @@ def run() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        file, hint = error.filename or "a file", "For the traceback: fedforget --debug COMMAND ..."
+        found = refused(file, error) or FedForgetError(f"Cannot use {file}: {reason_of(error)}.", hint)
+        _print_error(found.problem, found.hint)
+        _exit(found.exit_code, error)
     except Exception as error:
         _print_error(f"Unexpected {type(error).__name__}: {error}", "For the traceback: fedforget --debug COMMAND ...")
         _exit(70, error)
 
 
 def _print_error(problem: str, hint: str) -> None:
-    notes.print(f"[bold red]Error:[/] {escape(problem)}", soft_wrap=True)
+    _say("Error:", "bold red", problem)
     if hint:
-        notes.print(escape(hint), soft_wrap=True)
+        _say("", "", hint)
+
+
+def _say(label: str, style: str, text: str) -> None:
+    """Print a line on standard error, also when no more files can be opened, which colours may need."""
+    try:
+        head = f"[{style}]{label}[/] " if label else ""
+        notes.print(f"{head}{escape(text)}", soft_wrap=True)
+    except OSError:
+        sys.stderr.write(f"{label} {text}\n".lstrip())
 
 
 def _exit(code: int, error: BaseException) -> None:

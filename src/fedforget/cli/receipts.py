@@ -1,8 +1,9 @@
-"""``fedforget receipts``: the erasures of a run, and whether a user was forgotten."""
+"""``fedforget receipts``: the erasures of a run, what was damaged in it, and whether a user was forgotten."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,10 @@ def receipts(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the erasures of a run; with --check and --salt, find out whether a user was forgotten."""
+    """List the erasures of a run, and damage to its files.
+
+    With --check and --salt, find out whether a user was forgotten.
+    """
     if (check is None) != (salt is None):
         raise ConfigError(
             f"--check is {check!r}, --salt is {salt!r}.", "Give both: users are only recognised with the salt."
@@ -50,9 +54,12 @@ def receipts(
         show.result({"run": str(run), "written": written}, as_json, f"Wrote {written} receipts to {folder}.")
     elif as_json:
         waiting = fed.waiting and fed.waiting.id
-        show.print_json({"run": str(run), "receipts": [r.to_dict() for r in fed.receipts()], "waiting": waiting})
+        listed, damage = [r.to_dict() for r in fed.receipts()], [asdict(each) for each in fed.fallbacks()]
+        show.print_json({"run": str(run), "receipts": listed, "waiting": waiting, "fallbacks": damage})
     else:
         _list(fed, run)
+        if fallbacks := fed.fallbacks():
+            show.lines("\n".join(["Damaged or missing in this run, and what was used instead:", *map(str, fallbacks)]))
 
 
 def _check_user(fed: Coordinator, user: UserId, salt: str, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from fedforget.models import GlobalParameters, Layout
 from fedforget.protocol import reasons
 from fedforget.protocol.order import Order
 from fedforget.protocol.terms import RefusedError
-from fedforget.runtime.files import write_file
+from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.randomness import ItemId
 
 MODEL, CATALOGUE = "model.safetensors", "catalogue.json"
@@ -58,7 +58,9 @@ class ModelFile:
                 metadata = file.metadata()
             return ReceivedModel(public, metadata["trajectory"], int(metadata["round"]))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}.", "Delete it; the next round brings a new one.") from error
+            raise refused(path, error) or RunError(
+                f"{path} cannot be read: {error}.", "Delete it; the next round brings a new one."
+            ) from error
 
     def save_catalogue(self, items: list[ItemId]) -> None:
         """Store the item ids in the order of the item table."""
@@ -95,7 +97,7 @@ class ModelFile:
             if not isinstance(items, list):
                 raise ValueError("it is not a list")
         except (OSError, ValueError) as error:
-            raise RunError(
+            raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Store it again: Device(state).set_catalogue(invitation)."
             ) from error
         return items

@@ -218,8 +218,7 @@ class FlowerClients:
             answered = expected - sum(reason in reasons.TRANSIENT for reason in failures)
             if not expected or (answered >= enough and any(len(r.sent) for r in results.values())):
                 return results
-            counts = ", ".join(f"{count} × {reason}" for reason, count in Counter(failures).items())
-            problem = f"In round {min(asked)} {answered} of {expected} asked answered, with too few updates: {counts}."
+            problem = _too_few(asked, results)
             if answered == expected or time.monotonic() + pause > end:
                 raise NoAnswerError(problem, "Nothing is stored. The round is asked for again when the server goes on.")
             self.fleet.tell(f"{problem} Asking again in {pause:.0f} s.")
@@ -301,6 +300,16 @@ class FlowerClients:
     def apply_factors(self, round_: int, factors: Factors) -> None:
         """Store the factors: each device gets them with its next message."""
         FactorsFolder(self.history.folder).put(round_, factors)
+
+
+def _too_few(asked: Asked, results: Mapping[int, CohortResult]) -> str:
+    """Why a step cannot go on, in words. A device counts once, for however many rounds it was asked."""
+    devices = {user for users in asked.values() for user in users}
+    failures = {each for result in results.values() for each in result.failures.items()}
+    answered = len(devices - {user for user, reason in failures if reason in reasons.TRANSIENT})
+    lacking = "too few to go on" if answered < len(devices) else "without a valid update"
+    counts = ", ".join(f"{count} × {reason}" for reason, count in Counter(reason for _, reason in failures).items())
+    return f"Round {min(asked)}: {answered} of {len(devices)} devices answered, {lacking} ({counts})."
 
 
 def _factors(history: History, rounds: Sequence[int]) -> dict[tuple[str, int], Factors]:

@@ -27,7 +27,7 @@ def read_value(record: ConfigRecord, name: str, kind: type) -> Any:
     """One value of a record, which must have this type."""
     value = record.get(name)
     if type(value) is not kind:
-        raise MessageError(f"its {name} is {value!r}"[:LONGEST_VALUE])
+        raise MessageError(f"its {name} is {_shown(value)}")
     return value
 
 
@@ -35,7 +35,7 @@ def read_list(record: ConfigRecord, name: str, kind: type) -> list[Any]:
     """A list of a record, whose values must have this type."""
     values = record.get(name)
     if not isinstance(values, list) or any(type(value) is not kind for value in values):
-        raise MessageError(f"its {name} is {values!r}"[:LONGEST_VALUE])
+        raise MessageError(f"its {name} is {_shown(values)}")
     return values
 
 
@@ -44,6 +44,11 @@ def read_ids(record: ConfigRecord, name: str) -> list[UserId]:
     values = record.get(name)
     kind = str if isinstance(values, list) and values and isinstance(values[0], str) else int
     return read_list(record, name, kind)
+
+
+def _shown(value: object) -> str:
+    """A value of the wrong type, in words that go into logs: texts and lists may be ids, which are not shown."""
+    return repr(value) if isinstance(value, bool | float | None) else f"of type {type(value).__name__}"
 
 
 def pairs(first: Sequence[A], second: Sequence[B]) -> list[tuple[A, B]]:

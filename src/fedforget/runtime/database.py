@@ -5,14 +5,27 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fedforget.errors import RunError
-from fedforget.runtime.files import can_write, make_private
+from fedforget.errors import RunError, SystemLimitError
+from fedforget.runtime.files import can_write, cannot_write, make_private, refused
 
 #: Larger databases are not checked when they are opened, which would take more than some milliseconds.
 CHECKED_BYTES = 1 << 22
+
+#: SQLite's codes for what the operating system refuses; the file itself need not be damaged.
+REFUSALS = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
 
 
 def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
@@ -33,8 +46,17 @@ def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
         db.execute("PRAGMA secure_delete = ON")
         db.executescript(schema)
     except (OSError, sqlite3.Error) as error:
-        raise RunError(f"Cannot open {name}: {error}.", "Check that it is fedforget's and can be written.") from error
+        hint = "Check that it is fedforget's and can be written."
+        raise database_refused(name, error) or RunError(f"Cannot open {name}: {error}.", hint) from error
     return db
+
+
+def database_refused(path: Path | str, error: Exception) -> SystemLimitError | None:
+    """The error for a database that the operating system refuses to open, read or write; None for any other reason."""
+    if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in REFUSALS:
+        hint = "Check that there is room, who may write it, and the limit of open files (ulimit -n). The same command "
+        return SystemLimitError(f"Cannot use {path}: {error}.", f"{hint}continues.")
+    return refused(path, error)
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
@@ -51,7 +73,8 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
                 copy.backup(db)
         return db
     except (OSError, sqlite3.Error) as error:
-        raise RunError(f"Cannot read {path}: {error}.", "Check that it is fedforget's and can be read.") from error
+        hint = "Check that it is fedforget's and can be read."
+        raise database_refused(path, error) or RunError(f"Cannot read {path}: {error}.", hint) from error
 
 
 def check_database(path: Path, *, may_be_empty: bool = True) -> None:
@@ -69,6 +92,22 @@ def check_database(path: Path, *, may_be_empty: bool = True) -> None:
                 found = str(error)
         if found != "ok":
             raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, *, scrubbed: bool = False) -> Iterator[None]:
+    """A transaction; with ``scrubbed``, deleted content is removed from the write-ahead log too.
+
+    If it cannot be written, the error names the file.
+    """
+    try:
+        with db:
+            yield
+        if scrubbed:
+            scrub(db)
+    except sqlite3.Error as error:
+        path = db.execute("PRAGMA database_list").fetchone()[2]
+        raise cannot_write(Path(path), error) from error
 
 
 def scrub(db: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -10,10 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedforget.errors import BusyError, RunError
+from fedforget.errors import BusyError, RunError, SystemLimitError
 
 #: Files and folders that only their owner can read, whatever the umask.
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+
+
+#: Why the operating system refuses files that are not damaged, and what to do about it.
+REFUSALS = {
+    (errno.EMFILE, errno.ENFILE): "Close programs or allow more open files (ulimit -n); the same command continues.",
+    (errno.EACCES, errno.EPERM): "Check who owns it and who may use it; the same command continues.",
+    (errno.ENOMEM,): "Close programs; the same command continues.",
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "Free some space. Files saved before are intact; the same command "
+    "continues.",
+}
 
 
 def write_file(path: Path, data: bytes, *, private: bool = True) -> None:
@@ -49,6 +60,16 @@ def file_signature(path: Path) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def most_open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover  (no such limit on Windows)
+        return 512
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit if limit > 0 else 1 << 20  # below 0 there is none
 
 
 def can_write(path: Path) -> bool:
@@ -99,11 +120,21 @@ def remove_folder(path: Path) -> None:
 
 def cannot_write(path: Path, error: Exception) -> RunError:
     """The error for a file that could not be written."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return RunError(
-        f"Cannot write {path}: {reason}.",
-        "Free some space or choose another folder. Files saved before are intact; the same command continues.",
-    )
+    hint = "Free some space or choose another folder. Files saved before are intact; the same command continues."
+    return refused(path, error, "write") or RunError(f"Cannot write {path}: {reason_of(error)}.", hint)
+
+
+def refused(path: Path | str, error: Exception, verb: str = "use") -> SystemLimitError | None:
+    """The error for a file that the operating system refuses to open, read or write; None for any other reason."""
+    for numbers, hint in REFUSALS.items():
+        if any(getattr(error, "errno", None) == number or os.strerror(number) in str(error) for number in numbers):
+            return SystemLimitError(f"Cannot {verb} {path}: {reason_of(error)}.", hint)
+    return None
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of an error, without the file."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @contextmanager

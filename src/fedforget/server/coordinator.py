@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from fedforget.errors import ConfigError, QuorumError, RunError, RunWarning
 from fedforget.models import GlobalParameters, Recommender
+from fedforget.runtime.fallbacks import Fallback
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
@@ -139,6 +140,10 @@ class Coordinator(ABC):
                 f"{self.history.path} is damaged: a receipt cannot be read: {error}.", "Restore it."
             ) from error
 
+    def fallbacks(self) -> list[Fallback]:
+        """What was damaged or missing in files of this run, and what was used instead."""
+        return self._run.fallbacks()
+
     def close(self) -> None:
         """Close the run's files."""
         self._run.close()
@@ -267,6 +272,7 @@ class Coordinator(ABC):
             self._load()
             self._roll_back_devices(self.rounds)
             self._clean = False
+        self._run.store_fallbacks()  # before what shows them is repaired
         if not self._clean:
             current.drop_after(self.rounds, self.state)
             self.history.membership.enrol(self.members)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedforget.errors import ConfigError, RunError, RunWarning
+from fedforget.errors import ConfigError, RunError
 from fedforget.models import GlobalParameters
 from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.fallbacks import expected
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import OnRound, RoundRecord
@@ -112,8 +112,7 @@ class Erasure:
         """Replay past rounds without the forgotten users into ``new``, or continue an interrupted attempt."""
         started = time.perf_counter()
         quorum = Quorum(request.require)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RunWarning)  # an interrupted attempt is expected here
+        with expected():  # an attempt may have been interrupted
             done = max(new.last_complete_round(), self.start)  # logs before the start are not needed
         clients = branch(done)
         new.drop_after(done, new.history.state(done))

@@ -14,6 +14,7 @@
     participant(round INTEGER, user, outcome TEXT)                 outcome: 'ok', or the reason for a missing update
     seal(round INTEGER PRIMARY KEY, digest TEXT)                   digests of rounds and their participants
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                receipts of erasures, as JSON
+    fallback(file TEXT, text TEXT, round INTEGER, users INTEGER)   see ``server.fallback_table``
 
 Round 0 is the initial state. A round exists once its row is committed; its snapshot is written before that, so a crash
 leaves at most a snapshot without a row. Rounds that were replayed in one step have one snapshot, after the last.
@@ -38,11 +39,12 @@ from fedforget.errors import RunError
 from fedforget.models import GlobalParameters, Layout
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.order import ORIGIN, Lineage, Sizes
-from fedforget.runtime.database import check_database, open_database, scrub
-from fedforget.runtime.files import cannot_write, link_file
+from fedforget.runtime.database import check_database, open_database, transaction
+from fedforget.runtime.files import link_file
 from fedforget.runtime.randomness import ItemId, UserId
-from fedforget.server import catalogue, membership
+from fedforget.server import catalogue, fallback_table, membership
 from fedforget.server.catalogue import Catalogue, grown
+from fedforget.server.fallback_table import FallbackTable
 from fedforget.server.membership import Membership
 from fedforget.server.snapshots import Snapshots
 from fedforget.server.state import ServerState
@@ -62,7 +64,7 @@ CREATE INDEX IF NOT EXISTS participant_user ON participant (user, round);
 CREATE TABLE IF NOT EXISTS seal (round INTEGER PRIMARY KEY, digest TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
-SCHEMA = TABLES + membership.SCHEMA + catalogue.SCHEMA
+SCHEMA = TABLES + membership.SCHEMA + catalogue.SCHEMA + fallback_table.SCHEMA
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,13 @@ class History:
             check_database(self.path, may_be_empty=not any((folder / "snapshots").glob("*.safetensors")))
         self._db = open_database(None if folder is None else self.path, SCHEMA)
         if self._meta("hash_key") is None:
-            with self._db:
+            with transaction(self._db):
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
                 self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
         self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self.membership = Membership(self._db)
         self.catalogue = Catalogue(self._db)
+        self.fallbacks = FallbackTable(self._db)
         found = self._meta("format")
         if found != str(FORMAT):
             raise RunError(
@@ -124,7 +127,7 @@ class History:
         return self._meta("config")
 
     def set_config_digest(self, digest: str) -> None:
-        with self._db:
+        with transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('config', ?)", (digest,))
 
     @property
@@ -153,17 +156,14 @@ class History:
         ]
         outcomes = [(record.round, user, "ok") for record in records for user in record.participants]
         outcomes += [(record.round, *failure) for record in records for failure in record.failures.items()]
-        try:
-            with self._db:
-                self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-                self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
-                if self.folder is not None:
-                    self._seal([record.round for record in records])
-                if before < 0:
-                    size = (str(state.public.items.shape[0]),)
-                    self._db.execute("INSERT OR REPLACE INTO meta VALUES ('items', ?)", size)
-        except sqlite3.Error as error:
-            raise cannot_write(self.path, error) from error
+        with transaction(self._db):
+            self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
+            if self.folder is not None:
+                self._seal([record.round for record in records])
+            if before < 0:
+                size = (str(state.public.items.shape[0]),)
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES ('items', ?)", size)
         self._thin(before)
 
     def steps_after(self, round_: int) -> list[int]:
@@ -230,12 +230,9 @@ class History:
 
     def extend(self, number: int, since: int, users: Sequence[UserId], items: Sequence[ItemId]) -> None:
         """Record an addition: new users and items count from a round on. Users are no longer suppressed."""
-        try:
-            with self._db:
-                self.membership.add(number, since, users)
-                self.catalogue.extend(items, since)
-        except sqlite3.Error as error:
-            raise cannot_write(self.path, error) from error
+        with transaction(self._db):
+            self.membership.add(number, since, users)
+            self.catalogue.extend(items, since)
 
     def size(self, round_: int) -> int:
         """The number of items that count in a round."""
@@ -267,7 +264,7 @@ class History:
 
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
-        with self._db:
+        with transaction(self._db):
             put = "INSERT INTO receipt VALUES (?, ?) ON CONFLICT (request) DO UPDATE SET receipt = excluded.receipt"
             self._db.execute(put, (request, receipt))
 
@@ -286,14 +283,14 @@ class History:
         other = History(folder, self._snapshots.layout, self.snapshot_every)
         self.copy_to(other, until, without)
         lineage = json.dumps([*self.lineage, (name, until)])
-        with other._db:
+        with transaction(other._db):
             other._db.execute("INSERT OR REPLACE INTO meta VALUES ('lineage', ?)", (lineage,))
         return other
 
     def copy_to(self, other: History, until: int, without: Sequence[UserId] = ()) -> None:
         """Copy the rounds up to ``until`` into an empty history, without any entry of some users."""
         forgotten = set(without)
-        with other._db:
+        with transaction(other._db):
             self.membership.copy_to(other._db, forgotten)
             kept = self._db.execute("SELECT name, value FROM meta WHERE name IN ('items', 'hash_key')")
             other._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
@@ -311,6 +308,7 @@ class History:
             other._db.executemany("INSERT INTO seal VALUES (?, ?)", [row for row in seals if row[0] not in changed])
             other._seal(sorted(changed))
             other._db.executemany("INSERT INTO receipt VALUES (?, ?)", self._db.execute("SELECT * FROM receipt"))
+            self.fallbacks.copy_to(other._db)
         for round_ in self.usable_rounds():
             if round_ > until:
                 continue
@@ -355,14 +353,9 @@ class History:
 
     def drop_after(self, round_: int) -> None:
         """Remove every round after this one, and files that a crash left behind."""
-        try:
-            with self._db:
-                self._db.execute("DELETE FROM participant WHERE round > ?", (round_,))
-                self._db.execute("DELETE FROM round WHERE round > ?", (round_,))
-                self._db.execute("DELETE FROM seal WHERE round > ?", (round_,))
-            scrub(self._db)
-        except sqlite3.Error as error:
-            raise cannot_write(self.path, error) from error
+        with transaction(self._db, scrubbed=True):
+            for table in ("participant", "round", "seal"):
+                self._db.execute(f"DELETE FROM {table} WHERE round > ?", (round_,))
         self._snapshots.keep_only(end for end in self.steps_after(-1) if self._keeps(end) or end == round_)
 
     def missing_snapshots(self) -> list[Path]:

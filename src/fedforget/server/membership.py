@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.database import transaction
 from fedforget.runtime.randomness import UserId
 
 SCHEMA = """
@@ -34,7 +35,7 @@ class Membership:
     def enrol(self, users: Sequence[UserId]) -> None:
         """Set the members, unless there are some already."""
         if self._db.execute("SELECT 1 FROM member").fetchone() is None:
-            with self._db:
+            with transaction(self._db):
                 self._db.executemany("INSERT INTO member VALUES (?, 1)", [(user,) for user in users])
 
     def add(self, number: int, since: int, users: Sequence[UserId]) -> None:
@@ -63,7 +64,7 @@ class Membership:
 
     def set_erased(self, numbers: Mapping[UserId, int]) -> None:
         """Store that this history is without the items of these requests."""
-        with self._db:
+        with transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO erased VALUES (?, ?)", list(numbers.items()))
 
     def copy_to(self, other: sqlite3.Connection, without: Iterable[UserId]) -> None:

@@ -31,7 +31,7 @@ from typing import NamedTuple
 from fedforget.errors import ConfigError
 from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.database import open_database, scrub
+from fedforget.runtime.database import open_database, transaction
 from fedforget.runtime.randomness import UserId
 
 SCHEMA = """
@@ -107,7 +107,7 @@ class NodeRegistry:
                     f"User {user!r} is registered with another key, {_shortened(found[0])}.",
                     "A user has one key: release the user first, or use that key.",
                 )
-        with self._db:
+        with transaction(self._db):
             self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
             self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, str(node)))
             self._db.execute("DELETE FROM known_items WHERE key = ?", (key,))
@@ -125,7 +125,7 @@ class NodeRegistry:
         If such a user is forgotten later, the former node is told to wipe too.
         """
         users = list(users)
-        with self._db:
+        with transaction(self._db):
             former = "INSERT OR IGNORE INTO held SELECT user, key FROM user WHERE user = ?"
             self._db.executemany(former, [(user,) for user in users])
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
@@ -147,7 +147,7 @@ class NodeRegistry:
 
     def next_number(self) -> int:
         """A number for an order, higher than all before, even if a backup was restored or the clock was set back."""
-        with self._db:
+        with transaction(self._db):
             row = self._db.execute("SELECT value FROM counter WHERE name = 'order'").fetchone()
             number = max(time.time_ns(), int(row[0]) + 1 if row else 0)
             self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
@@ -160,12 +160,12 @@ class NodeRegistry:
 
     def set_sum_keys(self, keys: Mapping[UserId, bytes]) -> None:
         """Store public keys for secure sums."""
-        with self._db:
+        with transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO sum_key VALUES (?, ?)", keys.items())
 
     def drop_sum_keys(self, users: Iterable[UserId]) -> None:
         """Remove keys that are not those of the users' devices any more; they are asked for again."""
-        with self._db:
+        with transaction(self._db):
             self._db.executemany("DELETE FROM sum_key WHERE user = ?", [(user,) for user in users])
 
     def readmitted(self) -> set[UserId]:
@@ -174,7 +174,7 @@ class NodeRegistry:
 
     def admitted(self, users: Iterable[UserId]) -> None:
         """Remove the mark of readmitted users once they are members."""
-        with self._db:
+        with transaction(self._db):
             self._db.executemany("DELETE FROM readmitted WHERE user = ?", [(user,) for user in users])
 
     def known_items(self, nodes: Iterable[int]) -> dict[int, int]:
@@ -186,14 +186,14 @@ class NodeRegistry:
     def set_known_items(self, node: int, added: int) -> None:
         """Store the number of added items whose ids a node has."""
         put = "INSERT OR REPLACE INTO known_items SELECT key, ? FROM node WHERE id = ?"
-        with self._db:
+        with transaction(self._db):
             self._db.execute(put, (added, str(node)))
 
     def ask(self, requests: Iterable[ItemsRequest]) -> None:
         """Store requests to forget items that devices sent; a later one of a user replaces the one before."""
         later = "SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM items_request WHERE user = ?1 AND number > ?2)"
         rows = [(request.user, request.number, request.since, request.count) for request in requests]
-        with self._db:
+        with transaction(self._db):
             self._db.executemany(f"INSERT OR REPLACE INTO items_request {later}", rows)
 
     def items_requests(self) -> list[ItemsRequest]:
@@ -203,14 +203,14 @@ class NodeRegistry:
 
     def drop_requests(self, requests: Iterable[ItemsRequest]) -> None:
         """Remove requests to forget items. A device whose request is not carried out asks again."""
-        with self._db:
+        with transaction(self._db):
             done = [(request.user, request.number) for request in requests]
             self._db.executemany("DELETE FROM items_request WHERE user = ? AND number <= ?", done)
 
     def add_removals(self, users: Iterable[UserId], request: str) -> None:
         """Store that the devices of users who stay must remove the items that a request forgot."""
         if self._db.execute("SELECT 1 FROM removal WHERE request = ?", (request,)).fetchone() is None:
-            with self._db:
+            with transaction(self._db):
                 rows = [(user, request) for user in users]
                 self._db.executemany("INSERT INTO removal (user, request, confirmed) VALUES (?, ?, 0)", rows)
 
@@ -220,13 +220,13 @@ class NodeRegistry:
 
     def confirm_removals(self, users: Iterable[UserId]) -> None:
         """Store that the devices of these users have removed forgotten items."""
-        with self._db:
+        with transaction(self._db):
             done = "UPDATE removal SET user = NULL, confirmed = 1 WHERE user = ?"
             self._db.executemany(done, [(user,) for user in users])
 
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
         """Remove forgotten users, and add wipe orders for their nodes."""
-        with self._db:
+        with transaction(self._db, scrubbed=True):
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM sum_key WHERE user = ?", (user,))
@@ -240,7 +240,6 @@ class NodeRegistry:
                     self._db.execute(superseded, (order[0], user))
                 self._db.execute("DELETE FROM user WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM held WHERE user = ?", (user,))
-        scrub(self._db)
 
     def wipe_orders(self) -> list[WipeOrder]:
         """The wipe orders that were not confirmed."""
@@ -252,7 +251,7 @@ class NodeRegistry:
     def confirm(self, orders: Iterable[WipeOrder]) -> None:
         """Mark orders as carried out, and remove nodes that have no users and no orders."""
         done = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = 1 WHERE pseudonym = ?"
-        with self._db:
+        with transaction(self._db, scrubbed=True):
             self._db.executemany(done, [(order.pseudonym,) for order in orders])
             self._db.executemany(
                 "UPDATE removal SET pseudonym = NULL, confirmed = 1 WHERE pseudonym = ?",
@@ -261,16 +260,14 @@ class NodeRegistry:
             used = "SELECT key FROM user UNION SELECT key FROM wipe UNION SELECT key FROM held"
             self._db.execute(f"DELETE FROM node WHERE key NOT IN ({used})")
             self._db.execute("DELETE FROM known_items WHERE key NOT IN (SELECT key FROM node)")
-        scrub(self._db)
 
     def give_up(self, request: str) -> int:
         """Give up the orders of a request that were not confirmed, since the devices are lost; returns their number."""
-        with self._db:
+        with transaction(self._db, scrubbed=True):
             wipe = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = -1"
             lost = self._db.execute(f"{wipe} WHERE request = ? AND confirmed = 0", (request,)).rowcount
             removal = "UPDATE removal SET user = NULL, pseudonym = NULL, confirmed = -1"
             lost += self._db.execute(f"{removal} WHERE request = ? AND confirmed = 0", (request,)).rowcount
-        scrub(self._db)
         return lost
 
     def wiped(self) -> dict[str, Wiped]:

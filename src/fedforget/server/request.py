@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedforget.errors import ConfigError, RunError
-from fedforget.runtime.files import write_file
+from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.randomness import ItemId, UserId
 
 #: Items that users are to be forgotten for.
@@ -75,7 +76,9 @@ class ErasureRequest:
         return (set(self.users), stored) == (set(users), wanted) and self.method == json.loads(json.dumps(method))
 
     def save(self, path: Path) -> None:
-        write_file(path, json.dumps(asdict(self)).encode())
+        """Write a JSON file, with a digest: damage must not change who is forgotten."""
+        values = asdict(self)
+        write_file(path, json.dumps({**values, "check": _digest(values)}).encode())
 
     @classmethod
     def load(cls, path: Path) -> ErasureRequest | None:
@@ -84,15 +87,22 @@ class ErasureRequest:
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
+            check = values.pop("check", None)  # requests of earlier versions have none
+            if check is not None and check != _digest(values):
+                raise ValueError("its content does not match its digest")
             partial = tuple(
                 PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ())
             )
             lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
             return cls(**{**values, **lists})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(
+            raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
             ) from error
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def checked_users(users: object, members: Sequence[UserId]) -> list[UserId]:

@@ -10,15 +10,18 @@ that an erasure already committed is finished.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fedforget.errors import BusyError, RunError
+from fedforget.runtime.fallbacks import Collected, Fallback, collect
 from fedforget.runtime.files import can_write, file_signature, make_folder, only_writer, remove_folder, write_file
+from fedforget.server.history import History
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference, read_config
 from fedforget.server.trajectory import OpenDevices, Trajectory
@@ -44,6 +47,7 @@ class Run:
         self._busy = False
         self._receipts_written = False
         self._seen: tuple[int, int, int] | None = None
+        self._fallbacks: Collected = {}
         self.config = config if path is None else _prepare(path, config)
         self._finish_if_committed()
         self.current = self._open(self.config.trajectory)
@@ -68,9 +72,36 @@ class Run:
                 self.current.history.set_config_digest(digest_of(self.config))
             self._busy = True
             try:
-                yield
+                with self.noting():
+                    yield
             finally:
                 self._busy = False
+                with suppress(RunError):  # kept for the next time
+                    self.store_fallbacks()
+
+    def noting(self) -> AbstractContextManager[None]:
+        """Keep the fallbacks that are announced, until ``store_fallbacks``."""
+        return collect(self._fallbacks)
+
+    def fallbacks(self) -> list[Fallback]:
+        """The fallbacks in the history, and those since that are not stored yet."""
+        known = self.current.history.fallbacks.all()
+        seen = {(each.file, each.text) for each in known}
+        return known + [each for each in self._noted() if (each.file, each.text) not in seen]
+
+    def store_fallbacks(self, history: History | None = None) -> None:
+        """Store the fallbacks that were kept in a history, by default that of the trajectory in service."""
+        if self._fallbacks:
+            (history or self.current.history).fallbacks.add(self._noted())
+            self._fallbacks.clear()
+
+    def _noted(self) -> list[Fallback]:
+        round_ = max(self.current.history.last_round, 0)
+        root = str(self.path or Path())
+        return [
+            Fallback(round_, os.path.relpath(file, root) if file else "", text, len(keys))
+            for (file, text), keys in self._fallbacks.items()
+        ]
 
     def set_config(self, config: RunConfig) -> None:
         """Store another configuration; the caller holds the lock."""
@@ -103,6 +134,7 @@ class Run:
     def commit_erasure(self, new: Trajectory, config: RunConfig, receipt: Receipt) -> None:
         """Put the new trajectory in service, then remove the old one and everything about the forgotten users."""
         new.history.add_receipt(receipt.request, receipt.to_json())
+        self.store_fallbacks(new.history)
         new.history.set_config_digest(digest_of(config))
         self.set_config(config)
         old, self.current = self.current, new

@@ -16,7 +16,7 @@ import tomli_w
 from fedforget.errors import ConfigError, RunError, unknown_choice
 from fedforget.protocol.attack import Attack
 from fedforget.protocol.device_config import DeviceConfig
-from fedforget.runtime.files import write_file
+from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.settings import build_from
 from fedforget.server.server_config import ServerConfig
 
@@ -138,7 +138,7 @@ def read_config(path: Path) -> dict[str, Any]:
             "Make one with: fedforget train ml-100k --out FOLDER.",
         ) from error
     except (OSError, ValueError) as error:
-        raise RunError(
+        raise refused(path, error) or RunError(
             f"{path} cannot be read: {error}.", "Restore it or start a new run in another folder."
         ) from error
     if values.get("format") != FORMAT:

@@ -41,6 +41,11 @@ def create_federation(path: Path, config: RunConfig, items: Sequence[ItemId]) ->
     """Create a federation on a network in a run folder, unless it exists; returns the invitation for its devices."""
     if config.engine == "simulation" or config.attack is not None:
         raise ConfigError("A federation on a network cannot be simulated.", "Use Federation for that.")
+    if config.joins:
+        raise ConfigError(
+            f"joins names {len(config.joins)} users, who are not registered yet.",
+            "Leave it out: on a network users take part from the round after they are registered.",
+        )
     data = {"digest": catalogue_digest(items), "items": len(items)}
     with closing(NodeRegistry(path if (path / "config.toml").exists() else None)) as registry:
         on_commit = partial(_on_commit, registry=registry, queue=ErasureQueue(path))
@@ -71,7 +76,8 @@ class Service(Coordinator):
         on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
         super().__init__(Run(path, config, on_commit=on_commit))
         self.fleet = fleet(self.config, self.registry)
-        self._load()
+        with self._run.noting():
+            self._load()
 
     @property
     def members(self) -> list[UserId]:

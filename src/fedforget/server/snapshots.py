@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedforget.errors import RunError
 from fedforget.models import Layout
-from fedforget.runtime.files import make_folder, write_file
+from fedforget.runtime.files import make_folder, refused, write_file
 from fedforget.server.state import ServerState
 
 
@@ -36,7 +36,7 @@ class Snapshots:
             if state.checksum != checksum:
                 raise ValueError("its content does not match the checksum in history.sqlite")
         except Exception as error:  # safetensors raises its own type for a damaged file
-            raise RunError(
+            raise refused(path, error) or RunError(
                 f"The snapshot {path} is damaged: {error}.",
                 "Remove that file and open the run again: it continues from the snapshot before it.",
             ) from error

@@ -8,12 +8,12 @@ removes the old one.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedforget.errors import RunError, RunWarning
+from fedforget.errors import RunError
+from fedforget.runtime.fallbacks import announce
 from fedforget.runtime.randomness import UserId
 from fedforget.server.factors import FactorsFolder
 from fedforget.server.history import History, RoundRecord
@@ -103,18 +103,17 @@ class Trajectory:
                 f"{self.folder} has no usable snapshot.", "Restore its snapshots folder, or start a new run."
             )
         if self.folder is not None and (lost := self.history.missing_snapshots()) and complete == finished:
-            warnings.warn(
-                f"{len(lost)} snapshots are missing, such as {lost[0]}. An erasure that needs one replays more rounds.",
-                RunWarning,
-                stacklevel=2,
+            text = "snapshots are missing; an erasure that needs one replays more rounds"
+            warning = (
+                f"{len(lost)} snapshots are missing, such as {lost[0]}. An erasure that needs one replays more rounds."
             )
+            announce(warning, lost[0].parent, text, stacklevel=2)
         if complete < finished or (finished < 0 < logged):
-            warnings.warn(
-                f"{self.folder} continues from round {complete}: its history ends at round {max(finished, 0)}, the log "
-                f"of its devices at {logged}, and snapshots may be missing. Training computes the rest again.",
-                RunWarning,
-                stacklevel=2,
+            text = (
+                f"continues from round {complete}: its history ends at round {max(finished, 0)}, the log "
+                f"of its devices at {logged}, and snapshots may be missing. Training computes the rest again"
             )
+            announce(f"{self.folder} {text}.", self.folder or "", text, stacklevel=2)
         return complete
 
     def is_at(self, round_: int) -> bool:

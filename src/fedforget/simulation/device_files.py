@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedforget.data import Interactions
 from fedforget.device.log import LogStore, MemoryStore, PackedStore, SqliteStore
 from fedforget.device.log.device_log import DeviceLog, open_log
+from fedforget.runtime.fallbacks import announce
 from fedforget.runtime.randomness import UserId, user_key
 from fedforget.server.history import History
 from fedforget.server.request import ItemsOf
@@ -20,7 +21,8 @@ from fedforget.simulation.stored_data import StoredData
 class DeviceFiles:
     """The logs and the data of all devices, in a folder or in memory."""
 
-    def __init__(self, log: DeviceLog, data: StoredData) -> None:
+    def __init__(self, log: DeviceLog, data: StoredData, folder: Path | None = None) -> None:
+        self.folder = folder or Path()
         self.log = log
         self.data = data
 
@@ -32,25 +34,27 @@ class DeviceFiles:
             store = MemoryStore()
         else:
             store = (PackedStore if config.log.store == "packed" else SqliteStore)(folder, config.id)
-        return cls(open_log(config, config.id, store), StoredData(None if folder is None else folder / "data"))
+        return cls(open_log(config, config.id, store), StoredData(None if folder is None else folder / "data"), folder)
 
-    def losses(self, history: History, until: int, users: Interactions, *, quota: bool) -> Iterator[str]:
-        """What devices have lost that took part in rounds up to this one, in words.
+    def announce_losses(self, history: History, until: int, users: Interactions, *, quota: bool) -> None:
+        """Announce what devices have lost that took part in rounds up to this one.
 
         Update logs in one file per user are missed with their users. With a ``quota`` logs may end early.
         """
         store = self.log.store
         took_part = users.user_keys[[users.user_index(user) for user in history.took_part(until)]]
-        if lost := int(np.count_nonzero(~np.isin(took_part, store.private_state(until).keys))):
-            yield (
-                f"the private parameters of {lost:,} of {took_part.size:,} users who took part are missing or damaged. "
-                "Those in their update logs, or initial ones, are used instead."
-            )
+        lost = took_part[~np.isin(took_part, store.private_state(until).keys)]
+        if lost.size:
+            damage = "are missing or damaged. Those in their update logs, or initial ones, are used instead"
+            who = f"the private parameters of {lost.size:,} of {took_part.size:,} users who took part"
+            announce(f"{self.folder}: {who} {damage}.", self.folder, f"private parameters {damage}", lost.tolist())
         if isinstance(store, PackedStore) and not quota and (missing := store.missing(history.active_rounds(until))):
-            yield (
-                f"the update logs of {len(missing):,} rounds are missing, such as round {missing[0]}. An erasure that "
-                "needs them leaves them out."
+            text = "update logs of rounds are missing; an erasure that needs them leaves them out"
+            warning = (
+                f"{self.folder}: the update logs of {len(missing):,} rounds are missing, such as round {missing[0]}. "
+                "An erasure that needs them leaves them out."
             )
+            announce(warning, self.folder, text)
 
     def last_round(self) -> int:
         return self.log.last_round()
@@ -61,7 +65,7 @@ class DeviceFiles:
         keys = np.array([user_key(user) for user in without], np.uint64)
         log = self.log.branch(folder, until, keys)
         data = self.data.branch(None if folder is None else folder / "data", without, items, additions)
-        return DeviceFiles(log, data)
+        return DeviceFiles(log, data, folder)
 
     def copy_to(self, other: DeviceFiles) -> None:
         self.log.copy_to(other.log)

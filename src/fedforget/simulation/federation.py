@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedforget.data import Interactions
 from fedforget.data.growth import Added, check_times, grow, with_ids, without_known
 from fedforget.device.compute import Compute
 from fedforget.device.devices import Devices
-from fedforget.errors import ConfigError, RunError, RunWarning
+from fedforget.errors import ConfigError, RunError
 from fedforget.evaluation import Evaluation, Ranking, evaluate
 from fedforget.models import MODELS, Recommender
 from fedforget.models.parameters import Array
@@ -37,6 +36,7 @@ from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation import recommendations
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
+from fedforget.simulation.opening import open_steadily
 from fedforget.simulation.partial import items_by_user, partial_erasure
 from fedforget.simulation.poisoned import PoisonedClients
 from fedforget.simulation.stored_data import report_difference, stored_parts
@@ -101,10 +101,10 @@ class Federation(Coordinator):
             self._files.data.create(self.train, self.test)
         elif train is not self.train:
             self._compare(train)
-        self._start()
-        if stored is not None:
-            for loss in self._files.losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0):
-                warnings.warn(f"{self.path}: {loss}", RunWarning, stacklevel=2)
+        with self._run.noting():
+            self._start()
+            if stored is not None:
+                self._files.announce_losses(self.history, self.rounds, self.train, quota=self.config.log.quota > 0)
 
     @classmethod
     def open(
@@ -121,9 +121,14 @@ class Federation(Coordinator):
         """
         if model is not None:
             MODELS.register(type(model))
-        config = RunConfig.load(Path(path) / "config.toml")
+
+        return open_steadily(Path(path), lambda: cls._opened(Path(path), train, compute))
+
+    @classmethod
+    def _opened(cls, path: Path, train: Interactions | None, compute: Compute | None) -> Self:
+        config = RunConfig.load(path / "config.toml")
         if train is None:
-            parts = stored_parts(Path(path))
+            parts = stored_parts(path)
             if parts is None:
                 raise RunError(f"{path} has no data.", "Pass its training data: Federation.open(path, train).")
             train = parts[0]

@@ -25,7 +25,7 @@ from safetensors.numpy import save
 from fedforget.data import Interactions
 from fedforget.data.ids import Id
 from fedforget.errors import RunError, RunWarning
-from fedforget.runtime.files import link_file, make_folder, write_file
+from fedforget.runtime.files import link_file, make_folder, refused, write_file
 from fedforget.runtime.ragged import offsets
 from fedforget.server.history import History
 from fedforget.server.request import ItemsOf
@@ -193,7 +193,9 @@ def _read(path: Path) -> tuple[list[Id], list[Id], Rows]:
             raise ValueError("its content does not match its checksum")
         ids = json.loads(metadata["users"]), json.loads(metadata["items"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.", "Restore it from a copy of the run.") from error
+        raise refused(path, error) or RunError(
+            f"{path} cannot be read: {error}.", "Restore it from a copy of the run."
+        ) from error
     return *ids, (users, items.astype(np.int64), test.astype(bool), since)
 
 
@@ -209,5 +211,7 @@ def _load_items(path: Path) -> list[Id]:
     try:
         items: list[Id] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.", "Restore it from a copy of the run.") from error
+        raise refused(path, error) or RunError(
+            f"{path} cannot be read: {error}.", "Restore it from a copy of the run."
+        ) from error
     return items

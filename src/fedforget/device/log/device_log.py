@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +16,12 @@ from fedforget.device.log.quota import Quota
 from fedforget.device.log.row_selection import select
 from fedforget.device.plan import Plan
 from fedforget.device.training import Trained
-from fedforget.errors import RunError, RunWarning
+from fedforget.errors import RunError, SystemLimitError
 from fedforget.models.parameters import Array
 from fedforget.protocol import reasons
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.log import Log
+from fedforget.runtime.fallbacks import announce, expected
 from fedforget.runtime.randomness import Rounds
 
 #: Later than any round.
@@ -108,9 +108,17 @@ class DeviceLog:
         """The entries of a round; none, with a warning, if they cannot be read."""
         try:
             return self.store.read(round_, keys)
+        except SystemLimitError:
+            raise
         except RunError as error:
-            warnings.warn(f"{error.problem} It counts as missing.", RunWarning, stacklevel=3)
+            text = f"the update log of round {round_} cannot be read and counts as missing"
+            announce(f"{error.problem} It counts as missing.", self._source, text, keys.tolist(), stacklevel=2)
             return NOTHING
+
+    @property
+    def _source(self) -> Path | str:
+        """The folder of the log; empty in memory."""
+        return getattr(self.store, "folder", "")
 
     def private(self, until: int, keys: Keys, initial: Array) -> Array:
         """The private parameters of users after a round; ``initial`` are those from before their first round.
@@ -131,11 +139,13 @@ class DeviceLog:
             rows[places[find(keys[places], logged.keys)[1]]] = logged.private
             if sound.all():
                 break
-            warnings.warn(
+            text = "entries are damaged or had no room: the private parameters come from the entries before them"
+            announce(
                 f"{np.count_nonzero(~sound)} log entries of round {rounds[~sound].min()} or later are damaged or had "
                 "no room: the private parameters come from the entries before them.",
-                RunWarning,
-                stacklevel=2,
+                self._source,
+                text,
+                entries.keys[~sound].tolist(),
             )
             places = places[find(keys[places], entries.keys[~sound])[1]]
             until = int(rounds[~sound].max()) - 1
@@ -147,7 +157,7 @@ class DeviceLog:
         A kill leaves damaged ones too, but of a round that has no entry.
         """
         stale = self._stale(exact, until, np.intersect1d(exact.damaged, keys))[0]
-        _announce(exact, len(stale))
+        _announce(exact, stale.keys)
         return exact.without(stale.keys)
 
     def _stale(self, exact: PrivateState, until: int, suspects: Keys) -> tuple[Entries, NDArray[np.int64]]:
@@ -171,7 +181,7 @@ class DeviceLog:
         store = self.store.branch(folder, until, without)
         exact = self.store.private_state(until)
         stale = self._stale(exact, until, np.setdiff1d(exact.damaged, without))
-        _announce(exact, len(stale[0]))
+        _announce(exact, stale[0].keys)
         self._set_from_entries(store, *stale)
         return DeviceLog(self.config, self.codec, store, seed=self.seed)
 
@@ -181,8 +191,7 @@ class DeviceLog:
             _, logged, missing = self.read(round_, keys)
             invalid = keys[[place for place, reason in missing.items() if reason != reasons.NO_ENTRY]]
             if invalid.size:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RunWarning)
+                with expected():
                     initial = np.zeros((invalid.size, logged.private.shape[1]), np.float32)
                     private = self.private(round_, invalid, initial)
                 other.append(round_, self.store.read(round_, invalid), private)
@@ -224,15 +233,12 @@ class DeviceLog:
         self.store.close()
 
 
-def _announce(exact: PrivateState, users: int) -> None:
+def _announce(exact: PrivateState, keys: Keys) -> None:
     """Warn of private parameters that are damaged."""
-    if users:
-        warnings.warn(
-            f"{exact.source}: the private parameters of {users} users are damaged. Those in the update log are used "
-            "instead, which may be rounded.",
-            RunWarning,
-            stacklevel=4,
-        )
+    if keys.size:
+        instead = "are damaged. Those in the update log are used instead, which may be rounded"
+        warning = f"{exact.source}: the private parameters of {keys.size} users {instead}."
+        announce(warning, exact.source, f"private parameters {instead}", keys.tolist(), stacklevel=3)
 
 
 def open_log(config: DeviceConfig, federation: str, store: LogStore) -> DeviceLog:

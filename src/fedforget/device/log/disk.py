@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from fedforget.errors import RunError
+from fedforget.runtime.files import refused
 
 CRC = struct.Struct("<II")
 
@@ -21,10 +22,11 @@ def is_whole(head: bytes | bytearray) -> bool:
     return len(head) > CRC.size and sealed(head[: -CRC.size]) == head
 
 
-def unreadable(path: Path, reason: str) -> RunError:
+def unreadable(path: Path, reason: str | OSError) -> RunError:
     """The error for a file that cannot be read."""
-    return RunError(
-        f"Cannot read {path}: {reason}.",
+    found = None if isinstance(reason, str) else refused(path, reason)
+    return found or RunError(
+        f"Cannot read {path}: {reason if isinstance(reason, str) else reason.strerror}.",
         "Restore it from a copy, or delete it: the devices then continue without its content.",
     )
 

@@ -243,7 +243,7 @@ class PackedStore:
                 return self._last[1], self._last[2]
             raw = bytearray(path.read_bytes())
         except OSError as error:
-            raise unreadable(path, str(error.strerror)) from error
+            raise unreadable(path, error) from error
         keys, rounds, ptr = self._parse(span, raw)
         data = np.frombuffer(raw, np.uint8, offset=_head_size(keys.size, span))
         entries = Entries(keys, np.minimum(ptr, data.size), data)
@@ -259,7 +259,7 @@ class PackedStore:
                 users = ROUND.unpack(raw)[2] if len(raw) == ROUND.size else 0
                 raw += file.read(min(_head_size(users, span), path.stat().st_size))
         except OSError as error:
-            raise unreadable(path, str(error.strerror)) from error
+            raise unreadable(path, error) from error
         return self._parse(span, raw)
 
     def _parse(self, span: Span, raw: bytearray) -> tuple[Keys, NDArray[np.int64], NDArray[np.int64]]:

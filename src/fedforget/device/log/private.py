@@ -134,7 +134,7 @@ class PrivateFile:
                     raise foreign(self._path)
                 raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY)
         except OSError as error:
-            raise unreadable(self._path, str(error.strerror)) from error
+            raise unreadable(self._path, error) from error
         record = _record_type(dim)
         return np.frombuffer(raw, record, (len(raw) - HEAD) // record.itemsize, HEAD)
 

@@ -18,18 +18,19 @@ A user whose file is damaged is left out with a warning that names the file.
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from fedforget.device.log.disk import foreign
-from fedforget.errors import RunError, RunWarning
-from fedforget.runtime.database import open_database, scrub
-from fedforget.runtime.files import cannot_write, make_folder
+from fedforget.errors import RunError, SystemLimitError
+from fedforget.runtime.database import database_refused, open_database, scrub
+from fedforget.runtime.fallbacks import announce
+from fedforget.runtime.files import cannot_write, make_folder, most_open_files
 
 FORMAT = "4"
-OPEN_FILES = 64
+#: Files that stay open at most. Each needs three open files; two logs in an erasure leave half of them to others.
+OPEN_FILES = max(1, min(64, most_open_files() // 12))
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interaction (item INTEGER PRIMARY KEY, part TEXT NOT NULL, since INTEGER NOT NULL DEFAULT 0);
@@ -91,7 +92,7 @@ class UserFiles:
         try:
             return self.query(key, query, *values)
         except DamagedError as error:
-            _warn(error)
+            self._left_out(key, error)
             return []
 
     def query(self, key: int, query: str, *values: object) -> list[Row]:
@@ -102,7 +103,7 @@ class UserFiles:
         try:
             return self._database(key).execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise DamagedError(path, error) from error
+            raise _unusable(path, error) from error
 
     def change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
         """Change a user's file in one transaction; create it if needed.
@@ -128,7 +129,12 @@ class UserFiles:
             try:
                 self.change(key, statements, scrubbed=True)
             except DamagedError as error:
-                _warn(error)
+                self._left_out(key, error)
+
+    def _left_out(self, key: int, error: RunError) -> None:
+        """Announce a damaged file; what is kept of that does not name its user."""
+        warning = f"{error.problem} It is left out. {error.hint}"
+        announce(warning, self.folder, "files of users are damaged and left out", [key], stacklevel=4)
 
     def _database(self, key: int) -> sqlite3.Connection:
         """A user's file, opened and checked. If too many are open, the least recently used one is closed."""
@@ -145,6 +151,8 @@ class UserFiles:
             raise DamagedError(path, "it is empty")
         try:
             db = open_database(path, "")
+        except SystemLimitError:
+            raise
         except RunError as error:
             raise DamagedError(path, error.problem.rstrip(".")) from error
         try:
@@ -160,7 +168,7 @@ class UserFiles:
                 raise foreign(path)
         except sqlite3.Error as error:
             db.close()
-            raise DamagedError(path, error) from error
+            raise _unusable(path, error) from error
         except RunError:
             db.close()
             raise
@@ -183,5 +191,6 @@ class UserFiles:
             raise cannot_write(path, error) from error
 
 
-def _warn(error: RunError) -> None:
-    warnings.warn(f"{error.problem} It is left out. {error.hint}", RunWarning, stacklevel=4)
+def _unusable(path: Path, error: sqlite3.Error) -> RunError:
+    """The error for a user's file that is damaged, or that the operating system refuses."""
+    return database_refused(path, error) or DamagedError(path, error)

@@ -17,7 +17,8 @@ from fedforget.server.rounds import Aggregator
 from fedforget.server.server_config import ServerConfig
 from fedforget.server.state import ServerState
 
-#: The result of a step: the server's state after it, and the accepted result of each past round.
+#: The server's state after a step, and the accepted result of each round of ``PastStep.asked``. Other past rounds of
+#: the step have none; the history records that nobody took part in them.
 Result = tuple[ServerState, Mapping[int, CohortResult]]
 
 
@@ -114,7 +115,10 @@ class Method(Component):
 
     @abstractmethod
     def step(self, past: PastStep) -> Result:
-        """Replay the past rounds of one step."""
+        """Replay one step: the server's state after it, and the accepted result of each round that is asked for.
+
+        It is called only for steps with users to ask. ``PastStep.run`` and its likes return what is needed.
+        """
 
     def schedule(self, past: Past) -> list[Step]:
         """Group past rounds into steps; by default each round is one."""

@@ -1,0 +1,55 @@
+"""Opening a run while another process may be changing it: what seems wrong counts only if the run stood still."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from fedforget.errors import BusyError, RunError
+from fedforget.runtime.files import file_signature
+
+#: Seconds to wait for a change before an error or a warning is believed; then the run is opened again.
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+
+
+class Closable(Protocol):
+    """What is opened."""
+
+    def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Closable)
+
+
+def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
+    """Open a run; if that fails or warns and another process changes the run meanwhile, open it again."""
+    for pause in PAUSES:
+        before = _signatures(path)
+        found: Opened | RunError
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                found = open_()
+            except RunError as error:
+                found = error
+        if told or isinstance(found, RunError):
+            time.sleep(pause)
+            if _signatures(path) != before:
+                if not isinstance(found, RunError):
+                    found.close()
+                continue
+        for each in told:
+            warnings.warn(each.message, each.category, stacklevel=3)
+        if isinstance(found, RunError):
+            raise found
+        return found
+    raise BusyError(f"Another process is changing {path} all the time.", "Try again in a moment.")
+
+
+def _signatures(path: Path) -> list[object]:
+    """What changes with every round, addition and erasure, and not with reading."""
+    names = [*path.glob("trajectory-*/snapshots/*"), *path.glob("trajectory-*/devices/data/*")]
+    return [file_signature(path / "config.toml"), *sorted(names)]
