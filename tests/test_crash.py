@@ -184,5 +184,5 @@ def test_disk_full_while_writing_loses_nothing(limit: int, tmp_path: Path, unbro
     process.join()
     assert process.exitcode == 0
     assert receiver.poll(), "training did not fail"
-    assert receiver.recv().startswith("RunError: Cannot")
+    assert receiver.recv().startswith(f"SystemLimitError: Cannot use {run}")
     check_equal(run, unbroken)

@@ -143,7 +143,7 @@ def test_the_salt_is_shown_before_anything_can_fail(shell: Shell, run: Path, mon
     from fedforget.server.run import Run
 
     def fail(*_: object) -> None:
-        raise OSError("no more")
+        raise RuntimeError("no more")
 
     monkeypatch.setattr(Run, "commit_erasure", fail)
     shell("forget", run, "--yes", "--users", "ann", fails=70)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,6 +66,14 @@ def test_the_draw_is_that_of_devices():
 def test_directions_of_plain_updates_tell_nearly_everything(model):
     _, updates = updates_of(model)
     assert attacked("direction", updates, lambda place: np.uint64(0)) > 0.95
+
+
+def test_the_side_of_own_items_can_be_given():
+    rows = np.array([[1.0, 0.1], [0.9, 0.0], [-0.2, 0.0], [-0.3, 0.1]], np.float32)
+    given = Received(np.arange(4), rows, np.uint64(0), 4)
+    own = np.array([True, True, False, False])
+    assert auc(ROW_ATTACKS["direction"](given), own) == 1.0
+    assert auc(ROW_ATTACKS["direction"](replace(given, side=-1)), own) == 0.0
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=30))

@@ -24,13 +24,15 @@ class Received:
     """One update as the server receives it, and what else it knows.
 
     ``rows`` belong to ``items``, in the order in which they were sent. ``guess`` is the key of the user's random draws
-    as the server can compute it from the seed, the round and the user's id.
+    as the server can compute it from the seed, the round and the user's id. ``side`` is the sign of own items along the
+    first principal component: the same for all users of a model, so the server learns it from a device of its own.
     """
 
     items: Items
     rows: Array
     guess: np.uint64
     n_items: int
+    side: int = 1
 
 
 def order(update: Received) -> Scores:
@@ -45,9 +47,9 @@ def seed(update: Received) -> Scores:
 
 
 def direction(update: Received) -> Scores:
-    """A row's part along the first principal component; own items are on the side of the sum of all rows."""
+    """A row's part along the first principal component, whose sign is that of the sum of all rows."""
     along = update.rows @ _first_component(update.rows)
-    return np.asarray(along * (1.0 if along.sum() >= 0 else -1.0), np.float64)
+    return np.asarray(along * (update.side if along.sum() >= 0 else -update.side), np.float64)
 
 
 def length(update: Received) -> Scores:

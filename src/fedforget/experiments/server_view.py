@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.device.masked import contribute
-from fedforget.evaluation.server_attacks import ROW_ATTACKS, Received, Scores, auc, precision
+from fedforget.evaluation.server_attacks import ROW_ATTACKS, Received, Scores, auc, direction, precision
 from fedforget.protocol.fixed_point import SumFormat
 from fedforget.protocol.masking import KEY, KeyPair, ring_of
 from fedforget.protocol.updates import Updates
@@ -96,6 +96,7 @@ class ServerView:
         self.erasure: dict[UserId, tuple[Found, Found]] = {}
         self.sums: list[NDArray[np.int64]] = []
         self.cohorts: list[set[UserId]] = []
+        self.side = 0
 
     def take(self, round_: int, updates: Updates) -> None:
         """Attack the updates of one round."""
@@ -108,7 +109,11 @@ class ServerView:
                 one = updates.between(place, place + 1)
                 guess = np.array([self.guesses[user]], np.uint64)
                 (key,) = randomness.priorities(self.config.seed, randomness.NEGATIVES, round_, guess)
-                self.plain[user].add(Received(one.items, one.rows, key, self.n_items))
+                received = Received(one.items, one.rows, key, self.n_items, self.side or 1)
+                if not self.side:  # the first user stands for a device of the server's own
+                    known = auc(direction(received), self.plain[user].own[one.items])
+                    self.side = -1 if known is not None and known < 0.5 else 1
+                self.plain[user].add(replace(received, side=self.side))
                 self._mask(one, len(users), round_, key, self.secure[user])
                 if user not in self.erasure:
                     self.erasure[user] = self._difference(user, users, updates)
