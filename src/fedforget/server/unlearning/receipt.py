@@ -31,11 +31,11 @@ class Receipt:
     """One erasure: the request, how it was carried out, and the model before and after.
 
     ``rounds_replayed`` past rounds were replayed in ``communication_rounds`` rounds. ``asked`` and ``answered`` count
-    updates, ``messages`` those sent to devices. ``chosen`` is the reason for the method. ``wiped`` is the number of
-    devices that have confirmed that they removed what was forgotten, of ``to_wipe``; ``given_up`` were lost; None in a
-    simulation. ``users`` are salted
-    hashes; ``partial`` has the number of forgotten interactions of users who stay, by salted hash. The ``salt`` is
-    returned once, by ``forget``, and not stored, since ids could be guessed with it.
+    updates, ``messages`` those sent to devices; with secure aggregation a second, small one follows each. ``chosen`` is
+    the reason for the method. ``wiped`` is the number of devices that have confirmed that they removed what was
+    forgotten, of ``to_wipe``; ``given_up`` were lost; None in a simulation. ``users`` are salted hashes; ``partial``
+    has the number of forgotten interactions of users who stay, by salted hash. The ``salt`` is returned once, by
+    ``forget``, and not stored, since ids could be guessed with it.
     """
 
     request: str
