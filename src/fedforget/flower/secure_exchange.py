@@ -75,17 +75,17 @@ class SecureExchange:
     def run(self, request: Request, asked: Asked) -> Sums:
         """The sum of each round; rounds whose masks cannot be removed have none.
 
-        Only if no sum comes out are devices asked again, without those whose answers were wrong or missing: from two
+        Devices are asked again, without those whose answers were wrong or missing, only if no sum was learned: from two
         sums over nearly the same devices the server could compute the difference.
         """
         failures: dict[Place, str] = {}
-        for _ in range(ATTEMPTS):
+        for number in range(1, ATTEMPTS + 1):
             asked = self._with_keys(asked, failures)
             if not asked:
                 return Sums({}, failures)
             attempt = _Attempt(self, request, asked)
             attempt.ask()
-            sums, lost = attempt.totals()
+            sums, lost = attempt.totals(last=number == ATTEMPTS)
             failures |= {**attempt.failures, **lost}
             users = {user for _, user in lost}
             left = {
@@ -183,14 +183,16 @@ class _Attempt:
             if not self.sums[round_].add(user, contribution):
                 self.failures[round_, user] = reasons.WRONG_MASKS
 
-    def totals(self) -> tuple[dict[int, RoundSum], dict[Place, str]]:
+    def totals(self, *, last: bool) -> tuple[dict[int, RoundSum], dict[Place, str]]:
         """The sums of the rounds whose masks can be removed, and the devices because of which others cannot be.
 
-        If too few devices have answered, nothing is revealed.
+        Nothing is revealed if too few devices have answered or, unless it is the last attempt, if a sum would be lost.
         """
         if sum(len(each.arrived) for each in self.sums.values()) < self.request.required:
             self._drop(self.sums)
         recoverable = {round_: each for round_, each in self.sums.items() if each.recoverable}
+        if len(recoverable) < len(self.sums) and not last:
+            return {}, {}
         self._reveal(recoverable)
         sums: dict[int, RoundSum] = {}
         lost: dict[Place, str] = {}
