@@ -18,6 +18,8 @@ from fedforget.evaluation.forgetting.scores import Floats, Ints, Scores
 #: A statistic of scores for each row of weights.
 Statistic = Callable[[Scores, Floats | None], Floats]
 DRAWS = 400
+#: Fewer users than these are no sample of others: the interval is for these users, and only worlds are resampled.
+LEAST_USERS = 8
 #: The quantile of the normal distribution for an interval with 95% coverage.
 NORMAL = 1.959964
 
@@ -47,13 +49,15 @@ def interval(scores: Scores, statistic: Statistic, seed: int, draws: int = DRAWS
     value = float(statistic(scores, None)[0])
     rng = np.random.default_rng([seed, scores.value.size])
     users, groups = _places(scores.user), _places(scores.group)
-    by_user, by_group = (_variance(scores, statistic, places, rng, draws) for places in (users, groups))
+    by_group = _variance(scores, statistic, groups, rng, draws)
+    few = int(users.max(initial=0)) + 1 < LEAST_USERS
+    by_user = 0.0 if few else _variance(scores, statistic, users, rng, draws)
     by_score = _variance(scores, statistic, np.arange(users.size), rng, draws)
     variance = max(by_user + by_group - by_score, by_score) if by_user and by_group else by_user + by_group
     smallest = min(int(scores.inside.sum()), int((~scores.inside).sum()))
     spread = np.sqrt(max(variance, _least_variance(value, smallest)))
-    sizes = [int(places.max()) for places in (users, groups) if places.max() > 0]
-    half = student(min(sizes, default=1)) * float(spread)
+    freedom = int(groups.max()) if few else min(int(users.max()), int(groups.max()))
+    half = student(max(freedom, 1)) * float(spread)
     return Interval(value, max(0.0, value - half), min(1.0, value + half))
 
 
