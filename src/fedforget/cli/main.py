@@ -12,7 +12,20 @@ import typer
 from rich.markup import escape
 
 import fedforget
-from fedforget.cli import bench, components, data, device, flower, forget, log, quickstart, receipts, reproduce, runs
+from fedforget.cli import (
+    audit,
+    bench,
+    components,
+    data,
+    device,
+    flower,
+    forget,
+    log,
+    quickstart,
+    receipts,
+    reproduce,
+    runs,
+)
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
 
@@ -24,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
 app.add_typer(device.app, name="device")

@@ -1,4 +1,4 @@
-"""An audit of a small federation: it finds a planted user before, not after Retrain, continues, and shows the result."""
+"""An audit of a small federation finds a planted user before Retrain and not after, continues, and shows the result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_result_has_the_shape_that_programs_expect(finished: Path) -> None:
     assert distance["retrain"]["items"] < 1e-6
     assert distance["retrain"]["top_10_overlap"] == 1
     assert distance["none"]["poison"]["projection"] == pytest.approx(1)
-    assert 0 < distance["none"]["items"]
+    assert distance["none"]["items"] > 0
     assert set(distance["none"]["accuracy"]) == {"all", "few items", "many items", "like the leavers"}
     details = json.loads((finished / "details.json").read_text())
     rates = details["cases"]["random"]["methods"]["none"]["membership"]

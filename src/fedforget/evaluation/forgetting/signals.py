@@ -87,9 +87,8 @@ def _step(model: Recommender, before: Array, after: Array, suspects: Suspects) -
         signal = (_unit(fitted_vectors(model, before, suspects.own)) * along).sum(1)
     else:
         signal = cohesion(after - before, suspects)
-    if len(suspects) < LEAST_USERS:
-        return signal
-    result: Floats = (signal - signal.mean()) / max(float(signal.std()), 1e-12)
+    few = len(suspects) < LEAST_USERS
+    result: Floats = signal if few else (signal - signal.mean()) / max(float(signal.std()), 1e-12)
     return result
 
 

@@ -25,7 +25,7 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit says of a method, and why. ``worlds`` would decide if it is undecided; None if no number would."""
+    """What an audit says of a method, and why. ``worlds`` would decide if it is undecided."""
 
     kind: str
     text: str
@@ -51,8 +51,8 @@ def judge(name: str, before: Interval, method: Interval, retrain: Interval, worl
     if kind == VISIBLE:
         return Verdict(VISIBLE, f"{seen}; after {name}: still visible ({_shown(method)})")
     needed = worlds_to_decide(method, retrain, worlds)
-    more = "no number of worlds would decide" if needed is None else f"about {needed} worlds would decide"
-    return Verdict(UNDECIDED, f"{seen}; after {name}: undecided at this resolution ({_shown(method)}); {more}", needed)
+    open_ = f"undecided at this resolution ({_shown(method)}); about {needed} worlds would decide"
+    return Verdict(UNDECIDED, f"{seen}; after {name}: {open_}", needed)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -61,18 +61,27 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(given, key=lambda verdict: ORDER.index(verdict.kind) if verdict.kind in ORDER else -1)
 
 
-def worlds_to_decide(method: Interval, retrain: Interval, worlds: int) -> int | None:
-    """The number of worlds with which the rule decides if both estimates stay and intervals shrink by its root."""
+def worlds_to_decide(method: Interval, retrain: Interval, worlds: int) -> int:
+    """The number of worlds with which the rule decides if both estimates stay and intervals shrink by its root.
+
+    If it never would, since the method is below Retrain, the number with which both intervals are as narrow as the
+    margin: an estimate that far below is then no chance.
+    """
     low, high = worlds, worlds * MOST
     if _decided(method, retrain, MOST) == UNDECIDED:
-        return None
+        return _even(worlds * (max(method.half, retrain.half) / MARGIN) ** 2)
     while low < high:
         middle = (low + high) // 2
         if _decided(method, retrain, middle / worlds) == UNDECIDED:
             low = middle + 1
         else:
             high = middle
-    return low + low % 2
+    return _even(low)
+
+
+def _even(number: float) -> int:
+    """Worlds come in pairs."""
+    return 2 * math.ceil(number / 2)
 
 
 def _decided(method: Interval, retrain: Interval, factor: float) -> str:

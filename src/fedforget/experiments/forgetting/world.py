@@ -65,6 +65,9 @@ def train_world(settings: AuditSettings, world: World) -> tuple[dict[str, NDArra
                 compared[name] = _compared(after, leavers)
             if after is not source:
                 after.close()
+                del after
+        if slim is not before:
+            slim.close()
     if compare:
         arrays |= _kept(compared, malicious=CASES[world.case].malicious)
     return arrays, _figures(settings, compared, world) if compare else {}

@@ -6,6 +6,7 @@ arrays that are compared between worlds, and in its metadata the figures of that
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -71,6 +72,7 @@ class Worlds:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(contiguous, metadata={"figures": json.dumps(figures)})
         write_file(self._path(world), data, private=False)
+        gc.collect()  # federations refer to themselves, and their logs take hundreds of megabytes
 
     def load(self, world: World) -> Outcome:
         """The result of a finished world."""
