@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,8 +130,8 @@ def _check_named(fed: Coordinator, receipt: Receipt, users: Sequence[UserId], sa
             raise ConfigError(
                 f"The salt {salt!r} is invalid: {error}.", "Give the salt that forget printed."
             ) from error
-    known = users if salt is None else [user for user in users if receipt.names(user, salt)]
-    known = known if salt is not None else fed.history.membership.suppressed(users)
+    recognised = fed.history.membership.suppressed
+    known = recognised(users) if salt is None else [user for user in users if receipt.names(user, salt)]
     if len(known) < len(users):
         other = next(user for user in users if user not in known)
         raise ConfigError(
@@ -149,19 +149,22 @@ def _trajectory(fed: Coordinator, folder: Path) -> Check:
 
 def _history(fed: Coordinator, receipt: Receipt, users: Sequence[UserId], salt: str | None) -> Check:
     """Nobody of the request is a member, or took part in any round of the trajectory in service."""
-    is_forgotten: Callable[[UserId], bool]
-    if salt is not None:
-        is_forgotten = lambda user: pseudonym(user, salt) in set(receipt.users)  # noqa: E731
-    elif users:
-        is_forgotten = set(users).__contains__
-    else:
+    if salt is None and not users:
         return Check("history", None, "give --salt or --users to recognise the users of the request")
-    history, there = fed.history, set(map(str, filter(is_forgotten, fed.members)))
-    rounds = 0
-    for round_ in range(1, history.last_round + 1):
-        record = history.record(round_)
-        rounds += any(map(is_forgotten, [*record.participants, *record.failures]))
-    detail = f"{len(there)} members and {rounds} of {history.last_round} rounds have users of the request"
+    names = set(receipt.users)
+
+    def forgotten(user: UserId) -> bool:
+        return user in users if salt is None else pseudonym(user, salt) in names
+
+    history, rounds = fed.history, 0
+    try:
+        for round_ in range(1, history.last_round + 1):
+            record = history.record(round_)
+            rounds += any(map(forgotten, [*record.participants, *record.failures]))
+    except RunError as error:
+        return Check("history", False, error.problem)
+    there = sum(map(forgotten, fed.members))
+    detail = f"{there} members and {rounds} of {history.last_round} rounds have users of the request"
     return Check("history", not (there or rounds), detail)
 
 

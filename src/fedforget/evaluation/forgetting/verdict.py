@@ -81,7 +81,7 @@ def worlds_to_decide(method: Interval, retrain: Interval, worlds: int) -> int:
 
 def _even(number: float) -> int:
     """Worlds come in pairs."""
-    return 2 * math.ceil(number / 2)
+    return 2 * math.ceil(round(number / 2, 6))
 
 
 def _decided(method: Interval, retrain: Interval, factor: float) -> str:
