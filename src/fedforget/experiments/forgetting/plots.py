@@ -58,21 +58,24 @@ def auc_plot(audit: Audit) -> bytes:
 
 
 def score_plot(audit: Audit) -> bytes:
-    """Distributions of the scores after each method: of users who were forgotten, and of users never there."""
+    """Distributions of the scores after each method: of users who were forgotten, and of users never there.
+
+    Scores are logarithms of likelihood ratios; the axis is logarithmic far from 0.
+    """
     found, names = audit.headline.found, list(audit.settings.methods)
-    values = np.concatenate([found[name][MEMBERSHIP].scores.value for name in names])
-    low, high = np.quantile(values, [0.005, 0.995])
-    bins = np.linspace(low, high, 50).tolist()
+    spread = {name: np.arcsinh(found[name][MEMBERSHIP].scores.value) for name in names}
+    ends = [float(end) for end in np.quantile(np.concatenate(list(spread.values())), [0.001, 0.999])]
+    bins = np.linspace(ends[0], ends[1], 60).tolist()
 
     def draw(axes: Axes, name: str, *, first: bool) -> None:
-        scores = found[name][MEMBERSHIP].scores
-        inside = "took part" if name == NONE else "forgotten"
-        for chosen, label, colour in (
-            (~scores.inside, "never there", "#a6a6a6"),
-            (scores.inside, inside, _colour(name)),
-        ):
-            cut = np.clip(scores.value[chosen], low, high)
-            axes.hist(cut, bins, density=True, histtype="stepfilled", alpha=0.55, color=colour, label=label)
+        inside = found[name][MEMBERSHIP].scores.inside
+        label = "took part" if name == NONE else "forgotten"
+        for chosen, style in ((inside, {"color": _colour(name), "label": label}), (~inside, _OUTLINE)):
+            axes.hist(
+                np.clip(spread[name][chosen], ends[0], ends[1]), bins, density=True, histtype="stepfilled", **style
+            )
+        ticks = [tick for tick in (-100, -10, -1, 0, 1, 10, 100, 1000) if ends[0] <= np.arcsinh(tick) <= ends[1]]
+        axes.set_xticks(np.arcsinh(ticks).tolist(), [str(tick) for tick in ticks])
         axes.set(title=name, xlabel="score", yticks=[])
         axes.legend(frameon=False, fontsize=8)
 
@@ -116,6 +119,7 @@ def distance_plot(audit: Audit) -> bytes:
 
 
 _BARS: Any = {"ecolor": INK, "elinewidth": 0.8, "capsize": 2}
+_OUTLINE: Any = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "label": "never there"}
 _ATTACKERS = {MEMBERSHIP: "from the final model", SNAPSHOTS: "from snapshots of all rounds"}
 _DISTANCES = {
     "items": "item table, relative",
