@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -22,7 +23,7 @@ from fedforget.experiments.forgetting.methods import DEFAULT
 from fedforget.experiments.forgetting.worlds import OnWorld
 from fedforget.server.presets import ROUNDS
 
-#: What the command line needs for a progress bar; the time left is estimated from the last worlds.
+#: The time left is estimated from the worlds of the last ten minutes.
 SPEED_SECONDS = 600.0
 
 
@@ -39,7 +40,9 @@ def forgetting(
     cases: Annotated[str, typer.Option(help="Who leaves, comma-separated.")] = ",".join(CASES),
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = ROUNDS,
     seed: opt.BenchSeed = 0,
-    workers: Annotated[int | None, typer.Option(help="Worlds at a time, one core each; default all cores.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worlds at a time, one core and up to 2 GB each; default all.")
+    ] = None,
     assignments: opt.Assignments = None,
     folder: Folder = None,
     as_json: AsJson = False,
@@ -73,11 +76,13 @@ def _table(result: Audit, title: str) -> Table:
     for case in result.cases.values():
         for name, found in case.found.items():
             member = found[MEMBERSHIP]
-            cells = [f"{member.auc.value:.3f} ({member.auc.low:.3f}–{member.auc.high:.3f})", f"{member.tpr.value:.1%}"]
+            area = member.auc
+            cells = [f"{area.value:.3f}", f"{area.low:.3f}–{area.high:.3f}", f"{member.tpr.value:.1%}"]
             cells += [f"{found[kind].auc.value:.3f}" if kind in found else "–" for kind in (SNAPSHOTS, BEFORE_AFTER)]
             rows.append([CASES[case.name].label if not rows or name == "none" else "", name, *cells])
-    columns = ["who leaves", "method", "AUC, final model", "TPR at 1%", "snapshots", "before and after"]
-    return show.table(columns, rows, left=columns[:2], title=title)
+    columns = ["who leaves", "method", "AUC", "interval", "TPR at 1%", "snapshots", "both models"]
+    caption = "AUC: from the final model; from snapshots of all rounds; from the models before and after (no verdict)"
+    return show.table(columns, rows, left=columns[:2], title=title, caption=caption, box=box.SIMPLE, padding=0)
 
 
 @contextmanager

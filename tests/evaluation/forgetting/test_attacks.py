@@ -29,6 +29,15 @@ def test_offline_ratio_is_the_slow_loop() -> None:
             assert found[world, user] == pytest.approx(share)
 
 
+def test_offline_ratio_of_two_users_sees_nothing_where_nothing_is() -> None:
+    """One of them is absent in each world, and has nobody to be compared with."""
+    rng = np.random.default_rng(8)
+    inside, groups, folds = halves(400, 2, rng)
+    table = offline_ratio(rng.uniform(0.1, 1, inside.shape), inside, folds)
+    assert set(table[~inside]) == {0.5}
+    assert auc(Scores.of(table, inside, groups, folds))[0] == pytest.approx(0.5, abs=0.05)
+
+
 def test_the_likelihood_ratio_is_that_of_each_users_gaussians(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many worlds, or no averaging over users, it is the textbook formula of one signal."""
     monkeypatch.setattr(attacks, "PRIOR", 0.0)

@@ -46,7 +46,7 @@ def offline_ratio(signal: Floats, inside: Flags, folds: Ints) -> Floats:
         counted = np.full(ratio.size, float(others.size))
         smaller[~inside[world]] -= 0.5  # a user is not compared with itself
         counted[~inside[world]] -= 1
-        scores[world] = smaller / np.maximum(counted, 1)
+        scores[world] = np.where(counted > 0, smaller / np.maximum(counted, 1), 0.5)  # nobody to compare with: no say
     return scores
 
 
