@@ -3,6 +3,7 @@ from .device.compute import Compute
 from .device.device import Device
 from .errors import ConfigError, DataError, FedForgetError, RunError
 from .evaluation import Evaluation, Ranking
+from .experiments.forgetting.audit import audit
 from .models import IALS, MF, NCF, GlobalParameters, LightGCN, LocalModel, Recommender
 from .protocol.attack import Attack
 from .protocol.encoding import Encoding
@@ -70,6 +71,7 @@ __all__ = [
     "UserSampler",
     "Yogi",
     "__version__",
+    "audit",
     "configure",
     "load",
     "register",

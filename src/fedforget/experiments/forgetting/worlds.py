@@ -1,0 +1,139 @@
+"""Worlds on disk: one file each, written when it is finished, so that an audit continues where it stopped.
+
+``settings.json`` describes the audit. ``worlds/CASE-NNNN.safetensors`` has the signals of each method in one world, the
+arrays that are compared between worlds, and in its metadata the figures of that world as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from fedforget.errors import RunError
+from fedforget.experiments.forgetting.settings import AuditSettings, World
+from fedforget.experiments.forgetting.world import train_world
+from fedforget.runtime.files import make_folder, write_file
+from fedforget.runtime.workers import available_cores
+
+#: Called with the number of finished worlds and of all.
+OnWorld = Callable[[int, int], None]
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a world."""
+
+    arrays: dict[str, NDArray[Any]]
+    figures: dict[str, Any]
+
+
+class Worlds:
+    """The worlds of an audit in a folder, which is created if needed."""
+
+    def __init__(self, folder: Path, settings: AuditSettings) -> None:
+        self.settings = settings
+        self.folder = make_folder(folder / "worlds", private=False)
+        self._check(folder / "settings.json")
+
+    def missing(self) -> list[World]:
+        """The worlds that are not finished."""
+        return [world for world in self.settings.all_worlds if not self._path(world).exists()]
+
+    def train(self, on_world: OnWorld, workers: int | None = None) -> None:
+        """Train the missing worlds, by default one on each core at a time."""
+        missing, total = self.missing(), len(self.settings.all_worlds)
+        on_world(total - len(missing), total)
+        count = min(workers or available_cores(), len(missing))
+        if count <= 1:
+            for done, world in enumerate(missing, start=total - len(missing) + 1):
+                self.train_one(world)
+                on_world(done, total)
+        else:
+            self._train_in_processes(missing, count, on_world, total)
+
+    def train_one(self, world: World) -> None:
+        """Train a world and store it."""
+        arrays, figures = train_world(self.settings, world)
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        data = save(contiguous, metadata={"figures": json.dumps(figures)})
+        write_file(self._path(world), data, private=False)
+        gc.collect()  # federations refer to themselves, and their logs take hundreds of megabytes
+
+    def load(self, world: World) -> Outcome:
+        """The result of a finished world."""
+        try:
+            with safe_open(self._path(world), "numpy") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return Outcome(arrays, json.loads(file.metadata()["figures"]))
+        except Exception as error:  # safetensors raises its own type for a damaged file
+            hint = "Remove that file; the same command trains the world again."
+            raise RunError(f"{self._path(world)} cannot be read: {error}.", hint) from error
+
+    def _train_in_processes(self, missing: Sequence[World], count: int, on_world: OnWorld, total: int) -> None:
+        pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start, (self,))
+        try:
+            running: set[Future[None]] = {pool.submit(_train_here, world) for world in missing}
+            while running:
+                done, running = wait(running, timeout=POLL_SECONDS, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                on_world(total - len(running), total)
+        except BrokenProcessPool as error:
+            hint = "It may have run out of memory: try fewer workers. The same command resumes the work."
+            raise RunError("A worker process ended unexpectedly.", hint) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _path(self, world: World) -> Path:
+        return self.folder / f"{world.name}.safetensors"
+
+    def _check(self, path: Path) -> None:
+        """Store the settings, or refuse a folder with an audit of other settings."""
+        described = {"digest": self.settings.digest, **self.settings.describe()}
+        if not path.exists():
+            write_file(path, json.dumps(described, indent=2).encode(), private=False)
+            return
+        try:
+            found = json.loads(path.read_text()).get("digest")
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}.", "Choose another folder.") from error
+        if found != self.settings.digest:
+            hint = "Choose another folder, or remove this one. More worlds and cases may be added, nothing else."
+            raise RunError(f"{path.parent} has an audit with other settings or data.", hint)
+
+
+_here: Worlds | None = None
+
+
+def _start(worlds: Worlds) -> None:
+    """Start a worker process, which ends with the command, so that a restarted command finds the folder free."""
+    global _here
+    _here = worlds
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _train_here(world: World) -> None:
+    assert _here is not None
+    _here.train_one(world)
