@@ -37,7 +37,7 @@ MALICIOUS: Final = 11
 INIT_ITEM: Final = 12
 ROUNDING: Final = 13
 COVER: Final = 14
-AUDIT: Final = 15
+AUDIT: Final = 17
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
