@@ -107,22 +107,22 @@ class History:
         if folder is not None:
             check_database(self.path, may_be_empty=not any((folder / "snapshots").glob("*.safetensors")))
         self._db = open_database(None if folder is None else self.path, SCHEMA)
+        self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        found = self._meta("format")
+        if found != str(FORMAT) and (found or self._meta("hash_key")):
+            raise RunError(
+                f"{self.path} has format {found}; this version of fedforget reads format {FORMAT}.",
+                "Use the version of fedforget that wrote it, or start a new run in another folder.",
+            )
         if folder is not None:
             check_seals(self._db, self.path)
         if self._meta("hash_key") is None:
             with sealed(self._db, "meta"):
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
                 self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
-        self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self.membership = Membership(self._db)
         self.catalogue = Catalogue(self._db)
         self.fallbacks = FallbackTable(self._db)
-        found = self._meta("format")
-        if found != str(FORMAT):
-            raise RunError(
-                f"{self.path} has format {found}; this version of fedforget reads format {FORMAT}.",
-                "Use the version of fedforget that wrote it, or start a new run in another folder.",
-            )
 
     def close(self) -> None:
         self._db.close()
