@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedforget.errors import RunError
@@ -43,12 +43,17 @@ def changed_table(db: sqlite3.Connection) -> str | None:
     return next((table for table, digest in seals if digest != _digest(db, table)), None)
 
 
-def check_seals(db: sqlite3.Connection, path: Path) -> None:
-    """Raise an error if a sealed table of a run's database has other content than when it was sealed.
+def check_seals(db: sqlite3.Connection, path: Path, schema: str) -> None:
+    """Raise an error if a table of a run's database has other columns than in the schema, or not the sealed content.
 
-    Large databases are not read.
+    The content of large databases is not read.
     """
     try:
+        with closing(sqlite3.connect(":memory:")) as model:
+            model.executescript(schema)
+            expected, found = _columns(model), _columns(db)
+        if wrong := next((table for table in found if found[table] != expected.get(table, found[table])), None):
+            raise sqlite3.DatabaseError(f"its table {wrong!r} has other columns")
         if path.stat().st_size > CHECKED_BYTES:
             return
         db.execute("BEGIN")  # another process may be writing
@@ -60,6 +65,12 @@ def check_seals(db: sqlite3.Connection, path: Path) -> None:
         raise RunError(
             f"{path} is damaged: its table {wrong!r} does not match its digest.", "Restore it from a copy of the run."
         )
+
+
+def _columns(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """The columns of every table."""
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {table: [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')] for table in tables}
 
 
 def _digest(db: sqlite3.Connection, table: str) -> str:

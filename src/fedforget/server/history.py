@@ -115,7 +115,7 @@ class History:
                 "Use the version of fedforget that wrote it, or start a new run in another folder.",
             )
         if folder is not None:
-            check_seals(self._db, self.path)
+            check_seals(self._db, self.path, SCHEMA)
         if self._meta("hash_key") is None:
             with sealed(self._db, "meta"):
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))

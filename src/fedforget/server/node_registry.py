@@ -18,7 +18,7 @@
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
     table_seal(name TEXT PRIMARY KEY, digest TEXT)                 digests of tables (``runtime.table_seals``)
 
-Known items and keys for secure sums have no digest: they change with every message, and devices send them again.
+Known items have no digest: they change with every message, and devices send them again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class NodeRegistry:
             check_database(path, may_be_empty=not any(folder.glob("trajectory-*/snapshots/*.safetensors")))
         self._db = open_database(path, SCHEMA)
         if path is not None:
-            check_seals(self._db, path)
+            check_seals(self._db, path, SCHEMA)
 
     def close(self) -> None:
         self._db.close()
@@ -141,7 +141,7 @@ class NodeRegistry:
         If such a user is forgotten later, the former node is told to wipe too.
         """
         users = list(users)
-        with sealed(self._db, "user", "held"):
+        with sealed(self._db, "user", "held", "sum_key"):
             former = "INSERT OR IGNORE INTO held SELECT user, key FROM user WHERE user = ?"
             self._db.executemany(former, [(user,) for user in users])
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
@@ -172,17 +172,16 @@ class NodeRegistry:
     def sum_keys(self, users: Iterable[UserId]) -> dict[UserId, bytes]:
         """The public keys of users' devices for secure sums, as far as they are known."""
         query = "SELECT user, public FROM sum_key WHERE user IN (SELECT value FROM json_each(?))"
-        found = self._db.execute(f"{query} AND typeof(public) = 'blob'", (json.dumps(list(users)),))
-        return dict(found)
+        return dict(self._db.execute(query, (json.dumps(list(users)),)))
 
     def set_sum_keys(self, keys: Mapping[UserId, bytes]) -> None:
         """Store public keys for secure sums."""
-        with transaction(self._db):
+        with sealed(self._db, "sum_key"):
             self._db.executemany("INSERT OR REPLACE INTO sum_key VALUES (?, ?)", keys.items())
 
     def drop_sum_keys(self, users: Iterable[UserId]) -> None:
         """Remove keys that are not those of the users' devices any more; they are asked for again."""
-        with transaction(self._db):
+        with sealed(self._db, "sum_key"):
             self._db.executemany("DELETE FROM sum_key WHERE user = ?", [(user,) for user in users])
 
     def readmitted(self) -> set[UserId]:
@@ -243,7 +242,9 @@ class NodeRegistry:
 
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
         """Remove forgotten users, and add wipe orders for their nodes."""
-        with sealed(self._db, "user", "held", "wipe", "removal", "items_request", "readmitted", scrubbed=True):
+        with sealed(
+            self._db, "user", "held", "wipe", "removal", "items_request", "readmitted", "sum_key", scrubbed=True
+        ):
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM sum_key WHERE user = ?", (user,))
