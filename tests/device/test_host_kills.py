@@ -105,9 +105,9 @@ def writes_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], CohortResult]) 
     """Every change to a file that a deed makes, as the values of its last statement, and what comes of the deed."""
     writes, original = [], UserFiles.change
 
-    def noted(self: UserFiles, key: int, statements: list[Any], scrubbed: bool = False) -> None:
+    def noted(self: UserFiles, key: int, statements: list[Any], *rest: Any, **options: Any) -> None:
         writes.append(str(statements[-1][1]))
-        original(self, key, statements, scrubbed)
+        original(self, key, statements, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(UserFiles, "change", noted)

@@ -63,7 +63,9 @@ def path(tmp_path) -> Path:
 
 
 def change(path: Path, **changes: object) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    """Change an invitation, as another version might have written it."""
+    values = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    path.write_text(json.dumps({name: value for name, value in values.items() if name != "check"}), encoding="utf-8")
 
 
 # What goes through a file
@@ -164,6 +166,14 @@ def test_a_missing_invitation_says_where_there_is_one(tmp_path):
 def test_a_damaged_file_is_named_with_what_to_do(path, damage):
     path.write_bytes(damage)
     with pytest.raises(RunError, match=r"(invitation\.json is not an invitation|cannot be read)(.|\n)*(new|again)"):
+        Invitation.load(path)
+
+
+def test_content_that_does_not_match_the_digest_is_refused(path):
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"epochs": ', '"epochs": 1'), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != text
+    with pytest.raises(RunError, match=r"invitation\.json is not an invitation: its content does not match its digest"):
         Invitation.load(path)
 
 

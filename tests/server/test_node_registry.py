@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedforget.errors import ConfigError
+from fedforget.errors import ConfigError, RunError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.server.node_registry import NodeRegistry, WipeOrder, bare_key
 
@@ -328,3 +329,38 @@ def test_all_of_it_survives_reopening(tmp_path):
         assert registry.next_number() > before[2]
         with pytest.raises(ConfigError, match="another key"):
             registry.register(LAPTOP, 103, ["ann"])
+
+
+# Damage
+
+
+def test_a_changed_table_is_named(tmp_path):
+    with closing(NodeRegistry(tmp_path)) as registry:
+        registry.register(PHONE, 7, ["ada", "bob"])
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite")) as db, db:
+        db.execute("UPDATE user SET user = 'eve' WHERE user = 'bob'")
+    with pytest.raises(RunError, match=r"registry\.sqlite is damaged: its table 'user'"):
+        NodeRegistry(tmp_path)
+
+
+def test_a_registry_of_an_earlier_version_is_opened_and_sealed_when_it_changes(tmp_path):
+    with closing(NodeRegistry(tmp_path)) as registry:
+        registry.register(PHONE, 7, ["ada"])
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite")) as db, db:
+        db.execute("DROP TABLE table_seal")
+    with closing(NodeRegistry(tmp_path)) as registry:
+        registry.register(PHONE, 7, ["bob"])
+    with closing(sqlite3.connect(tmp_path / "registry.sqlite")) as db, db:
+        db.execute("DELETE FROM user WHERE user = 'ada'")
+    with pytest.raises(RunError, match=r"registry\.sqlite is damaged"):
+        NodeRegistry(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_registry_that_is_gone_after_training_is_missed(tmp_path, content):
+    (tmp_path / "trajectory-1" / "snapshots").mkdir(parents=True)
+    (tmp_path / "trajectory-1" / "snapshots" / "000000.safetensors").touch()
+    if content is not None:
+        (tmp_path / "registry.sqlite").write_bytes(content)
+    with pytest.raises(RunError, match=r"registry\.sqlite is (missing|empty)"):
+        NodeRegistry(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 import fedforget as ff
 from fedforget.errors import FedForgetError, RunWarning
+from tests.mutations import mutate
 from tests.small_federations import named
 
 DATA, TEST = named(ff.synthetic(users=12, items=30, mean_items=8, seed=2)).split(0.2, 0)
@@ -46,26 +47,6 @@ def outcome(path: Path) -> str:
         return " ".join(digests)
     finally:
         fed.close()
-
-
-def mutate(path: Path, dice: random.Random) -> str:
-    content = bytearray(path.read_bytes())
-    kind = dice.choice(["flip", "flip", "flip", "byte", "zeros", "cut", "empty", "gone"])
-    if kind == "gone":
-        path.unlink()
-        return kind
-    if content:
-        at = dice.randrange(len(content))
-        if kind == "flip":
-            content[at] ^= 1 << dice.randrange(8)
-        elif kind == "byte":
-            content[at] = dice.randrange(256)
-        elif kind == "zeros":
-            content[at : at + 64] = bytes(len(content[at : at + 64]))
-        else:
-            del content[at if kind == "cut" else 0 :]
-    path.write_bytes(content)
-    return kind
 
 
 @pytest.mark.slow

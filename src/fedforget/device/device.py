@@ -13,8 +13,9 @@ from fedforget.device.log.user_files import UserFiles
 from fedforget.device.member import TEST, TRAIN, Member
 from fedforget.device.model_file import ModelFile
 from fedforget.device.recommendation import allowed_items, best_items
-from fedforget.errors import ConfigError, DataError, RunError
+from fedforget.errors import ConfigError, DataError
 from fedforget.protocol.invitation import Invitation, positions_in
+from fedforget.protocol.terms import RefusedError
 from fedforget.runtime.randomness import ItemId, UserId
 
 
@@ -150,9 +151,14 @@ class Device:
 
 def _member(files: UserFiles, user: UserId) -> Member:
     try:
-        return Member(files, user)
-    except RunError as error:
-        raise ConfigError(f"User {user!r} is not on this device.", "See its users: Device(state).users().") from error
+        member = Member(files, user)
+        member.check()
+        return member
+    except RefusedError as error:
+        raise ConfigError(
+            f"User {user!r} is not on this device: there is no file of this user in {files.folder}.",
+            "See its users: Device(state).users().",
+        ) from error
 
 
 def _positions(model: ModelFile, items: Sequence[ItemId]) -> list[int]:

@@ -6,6 +6,7 @@ undoes everything after it. So asking again gives the same result, and a lost re
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -38,6 +39,7 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.protocol.tasks import Asked, Recall, RemoveItems, Replay, Task
 from fedforget.protocol.terms import Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
+from fedforget.runtime.fallbacks import announce
 from fedforget.runtime.files import make_folder, only_writer, write_file
 from fedforget.runtime.randomness import UserId
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from fedforget.device.secure_sums import MaskedResults
     from fedforget.protocol.masking import RevealOrder
 
-#: The file with the number of the last order to wipe.
+#: The file with the number of the last order to wipe, and its CRC-32.
 WIPED = "wiped"
 
 
@@ -220,10 +222,9 @@ class Host:
         folder = self.folder / _safe(federation)
         if folder.is_dir():
             with self._files(federation):
-                last = folder / WIPED
-                if last.exists() and number <= int(last.read_text() or 0):
+                if number <= _last_wipe(folder / WIPED):
                     return []
-                write_file(last, str(number).encode())
+                write_file(folder / WIPED, _with_check(number))
         return [name for name, salt in orders if self.wipe(federation, salt, name)]
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
@@ -331,6 +332,20 @@ class Host:
                 yield files
             finally:
                 files.close()
+
+
+def _last_wipe(path: Path) -> int:
+    """The number of the last order to wipe; 0, with a warning, if the file is damaged. It holds NUMBER CHECK."""
+    content = path.read_bytes() if path.exists() else b"0"
+    number = content.partition(b" ")[0]
+    if number.isdigit() and content in (number, _with_check(int(number))):  # files of earlier versions have no check
+        return int(number)
+    announce(f"{path} is damaged: orders to wipe are carried out, also repeated ones.", path, "it is damaged")
+    return 0
+
+
+def _with_check(number: int) -> bytes:
+    return b"%d %08x" % (number, zlib.crc32(str(number).encode()))
 
 
 def _refused_sums(members: Sequence[Member], order: Order) -> dict[UserId, str]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TRAIN, TEST = "train", "test"
 SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 UNWANTED = "SELECT item FROM unwanted WHERE number <= ?"
+#: The tables with digests; the log has its own checksums.
+SEALED = ("meta", "interaction", "unwanted")
 ALL_REQUESTS = 2**63 - 1
 #: The suffix of removed users' files until they are deleted.
 GONE = ".gone"
@@ -76,6 +78,7 @@ class Member:
             key,
             [(SET_META, pair) for pair in meta.items()]
             + [("INSERT INTO interaction VALUES (?, ?, 0)", line) for line in lines],
+            seals=SEALED,
         )
         return cls(files, user)
 
@@ -115,9 +118,7 @@ class Member:
 
     def check(self) -> None:
         """Raise an error if the file is damaged."""
-        found = self.files.query(self.key, "PRAGMA quick_check")
-        if found != [("ok",)]:
-            raise DamagedError(self.files.path(self.key), found[0][0])
+        self.files.check(self.key)
 
     def items(self, part: str, erased: int = 0) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The user's training or test items, sorted, and the rounds from which they count.
@@ -137,9 +138,8 @@ class Member:
             )
         new = sorted(set(items) - known)
         since = self.last_asked + 1
-        self.files.change(
-            self.key, [("INSERT INTO interaction VALUES (?, ?, ?)", (item, TRAIN, since)) for item in new]
-        )
+        lines: list[Statement] = [("INSERT INTO interaction VALUES (?, ?, ?)", (item, TRAIN, since)) for item in new]
+        self.files.change(self.key, lines, seals=["interaction"])
         return len(new)
 
     def forget(self, items: Sequence[int]) -> int:
@@ -162,7 +162,7 @@ class Member:
         number = self._number("request") + 1
         remove = [("DELETE FROM interaction WHERE item = ?", (item,)) for item in set(items) - trained]
         ask = [("INSERT OR IGNORE INTO unwanted VALUES (?, ?)", (item, number)) for item in sorted(trained)]
-        self.files.change(self.key, [*remove, *ask, (SET_META, ("request", str(number)))], scrubbed=True)
+        self.files.change(self.key, [*remove, *ask, (SET_META, ("request", str(number)))], scrubbed=True, seals=SEALED)
         return len(trained)
 
     def learn_requests(self, number: int) -> None:
@@ -173,7 +173,7 @@ class Member:
         known = self._number("request")
         if number > known:
             later = ("UPDATE unwanted SET number = number + ?", (number,))
-            self.files.change(self.key, [later, (SET_META, ("request", str(number + known)))])
+            self.files.change(self.key, [later, (SET_META, ("request", str(number + known)))], seals=SEALED)
 
     def request(self, erased: int = 0) -> ItemsRequest | None:
         """The user's request to forget items, if there is one after the request number ``erased``."""
@@ -194,7 +194,7 @@ class Member:
         """Remove the unwanted items of a request and those before it."""
         if self.unwanted(number):
             remove = [f"DELETE FROM interaction WHERE item IN ({UNWANTED})", "DELETE FROM unwanted WHERE number <= ?"]
-            self.files.change(self.key, [(statement, (number,)) for statement in remove], scrubbed=True)
+            self.files.change(self.key, [(statement, (number,)) for statement in remove], scrubbed=True, seals=SEALED)
 
     def accept(self, number: int, n_items: int) -> None:
         """Store the number of an order; refuse if it, or the size of the catalogue, is lower than before."""
@@ -262,7 +262,7 @@ class Member:
                 (f"DELETE FROM {table} WHERE {others}", names) for table in ("entry", "private", "pending")
             ]
             statements.append((SET_META, ("trajectories", json.dumps(kept))))
-            self.files.change(self.key, statements, scrubbed=True)
+            self.files.change(self.key, statements, scrubbed=True, seals=["meta"])
 
     def keep_pending(self, trajectory: str, round_: int, body: bytes) -> None:
         """Store a pending round."""
@@ -276,7 +276,7 @@ class Member:
         found = self.files.query(self.key, query, trajectory, round_)
         try:
             return Pending.from_bytes(round_, self.key, found[0][0]) if found else None
-        except (SafetensorError, KeyError) as error:
+        except (SafetensorError, KeyError, ValueError) as error:
             raise DamagedError(self.files.path(self.key), error) from error
 
     def drop_pending(self, trajectory: str) -> None:
@@ -307,7 +307,7 @@ class Member:
         return int(_meta(self.files, self.key, name) or 0)
 
     def _set(self, name: str, value: str) -> None:
-        self.files.change(self.key, [(SET_META, (name, value))])
+        self.files.change(self.key, [(SET_META, (name, value))], seals=["meta"])
 
 
 def _meta(files: UserFiles, key: int, name: str) -> str | None:
@@ -333,9 +333,16 @@ def _check(user: UserId, n_items: int, train: NDArray[np.int64], test: NDArray[n
 
 
 def user_of(files: UserFiles, key: int) -> UserId | None:
-    """The user of a file; None if no user is enrolled in it."""
+    """The user of a file; None if no user is enrolled in it. A file that is not that of its user is damaged."""
     found = _meta(files, key, "user")
-    user: UserId | None = None if found is None else json.loads(found)
+    if found is None and not files.query(key, "SELECT 1 FROM interaction LIMIT 1"):
+        return None
+    try:
+        user: UserId = json.loads(found or "")
+        if user_key(user) != key:
+            raise ValueError("it names another user")
+    except (ValueError, TypeError) as error:
+        raise DamagedError(files.path(key), error) from error
     return user
 
 

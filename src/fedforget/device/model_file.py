@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fedforget.models import GlobalParameters, Layout
 from fedforget.protocol import reasons
 from fedforget.protocol.order import Order
 from fedforget.protocol.terms import RefusedError
+from fedforget.runtime.checked_json import from_checked_json, to_checked_json
 from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.randomness import ItemId
 
@@ -43,6 +45,7 @@ class ModelFile:
             return
         tensors = {"items": np.ascontiguousarray(public.items), "dense": np.ascontiguousarray(public.dense)}
         metadata = {"trajectory": order.trajectory, "round": str(order.round), "order": str(order.number)}
+        metadata["check"] = _check(public, metadata)
         write_file(self.folder / MODEL, save(tensors, metadata))
 
     def load(self, layout: Layout) -> ReceivedModel:
@@ -50,12 +53,15 @@ class ModelFile:
         path = self.folder / MODEL
         if not path.exists():
             raise RunError(
-                "This device has not received a model yet.", "It gets one when it takes part in a round or evaluation."
+                f"This device has not received a model yet: there is no {path}.",
+                "It gets one when it takes part in a round or evaluation.",
             )
         try:
             with safe_open(path, framework="np") as file:
                 public = GlobalParameters(file.get_tensor("items"), file.get_tensor("dense"), layout)
-                metadata = file.metadata()
+                metadata = dict(file.metadata())
+            if metadata.pop("check", None) not in (None, _check(public, metadata)):  # earlier versions have none
+                raise ValueError("its content does not match its digest")
             return ReceivedModel(public, metadata["trajectory"], int(metadata["round"]))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise refused(path, error) or RunError(
@@ -64,7 +70,7 @@ class ModelFile:
 
     def save_catalogue(self, items: list[ItemId]) -> None:
         """Store the item ids in the order of the item table."""
-        write_file(self.folder / CATALOGUE, json.dumps(items).encode())
+        write_file(self.folder / CATALOGUE, to_checked_json({"items": items}))
 
     def extend_catalogue(self, n_items: int, last: Sequence[ItemId]) -> None:
         """Store the ids of the last items of a catalogue of ``n_items`` items, as far as they are new.
@@ -93,10 +99,11 @@ class ModelFile:
         """The item ids in the order of the item table."""
         path = self.folder / CATALOGUE
         try:
-            items: list[ItemId] = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()  # of an earlier version: a list without a digest
+            items: list[ItemId] = json.loads(content) if content[:1] == b"[" else from_checked_json(content)["items"]
             if not isinstance(items, list):
                 raise ValueError("it is not a list")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Store it again: Device(state).set_catalogue(invitation)."
             ) from error
@@ -106,3 +113,8 @@ class ModelFile:
         """Remove the model and the catalogue."""
         for name in (MODEL, CATALOGUE):
             (self.folder / name).unlink(missing_ok=True)
+
+
+def _check(public: GlobalParameters, metadata: Mapping[str, str]) -> str:
+    """A digest of a model and what came with it."""
+    return hashlib.blake2b(json.dumps([public.digest, metadata], sort_keys=True).encode(), digest_size=8).hexdigest()

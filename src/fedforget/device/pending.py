@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +42,7 @@ class Pending:
         rows = slice(plan.item_ptr[place], plan.item_ptr[place + 1])
         bits = slice(plan.bit_ptr[place], plan.bit_ptr[place + 1])
         client = slice(place, place + 1)
-        parts = {
+        parts: dict[str, NDArray[Any]] = {
             "items": plan.items[rows],
             "draw_bits": plan.draw_bits[bits],
             "positives": plan.positives[client],
@@ -48,12 +51,16 @@ class Pending:
             "private": trained.private[client],
             "losses": trained.losses[client],
         }
+        parts["crc"] = _crc(parts)
         return save({name: np.ascontiguousarray(part) for name, part in parts.items()})
 
     @classmethod
     def from_bytes(cls, round_: int, key: int, body: bytes) -> Pending:
         """Read one user's part."""
         parts = load(body)
+        crc = parts.pop("crc", None)  # earlier versions have none
+        if crc is not None and crc != _crc(parts):
+            raise ValueError("a pending round does not match its checksum")
         items, bits = parts["items"], parts["draw_bits"]
         plan = replace(
             own_plan(np.array([0, items.size]), items),
@@ -63,3 +70,9 @@ class Pending:
         )
         trained = Trained(parts["rows"], parts["dense"], parts["private"], parts["losses"])
         return cls(round_, np.array([key], np.uint64), plan, trained, np.ones(1, bool))
+
+
+def _crc(parts: Mapping[str, NDArray[Any]]) -> NDArray[np.uint32]:
+    """A checksum of arrays."""
+    joined = b"".join(np.ascontiguousarray(parts[name]).tobytes() for name in sorted(parts))
+    return np.array([zlib.crc32(joined)], np.uint32)

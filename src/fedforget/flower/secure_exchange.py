@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -122,11 +123,11 @@ class SecureExchange:
             by_node[node].append(user)
         federation = self.fleet.config.id
         contents = {node: secure_messages.pack_key_request(federation, hosted) for node, hosted in by_node.items()}
+        received: dict[UserId, bytes] = {}
         for node, content in transport.send(messages.KEYS, contents, "keys").contents.items():
-            try:
-                registry.set_sum_keys(secure_messages.unpack_keys(content, by_node[node]))
-            except MessageError:
-                continue  # its users have no key, which is their reason
+            with suppress(MessageError):  # its users have no key, which is their reason
+                received |= secure_messages.unpack_keys(content, by_node[node])
+        registry.set_sum_keys(received)
         return registry.sum_keys(users)
 
 

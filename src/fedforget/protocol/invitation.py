@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedforget.errors import DataError, RunError
+from fedforget.errors import ConfigError, DataError, RunError
 from fedforget.protocol.terms import Terms
+from fedforget.runtime.checked_json import from_checked_json, to_checked_json
 from fedforget.runtime.files import write_file
 from fedforget.runtime.randomness import ItemId
 
@@ -36,8 +37,9 @@ class Invitation:
         return {item: place for place, item in enumerate(self.items)}
 
     def save(self, path: Path) -> None:
+        """Write a JSON file, with a digest: devices must not join with other terms or items."""
         values = {"format": FORMAT, "terms": self.terms.to_dict(), "items": list(self.items)}
-        write_file(path, json.dumps(values).encode(), private=False)
+        write_file(path, to_checked_json(values), private=False)
 
     @classmethod
     def load(cls, path: Path) -> Invitation:
@@ -46,6 +48,8 @@ class Invitation:
             invitation = cls(Terms.from_dict(values["terms"]), values["items"])
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is not an invitation: {error}.", "Get it again from the server.") from error
+        except ConfigError as error:
+            raise type(error)(f"{path}: {error.problem}", error.hint) from error
         if len(invitation.items) < invitation.terms.n_items:
             raise RunError(
                 f"{path} has {len(invitation.items)} items, the federation started with {invitation.terms.n_items}.",
@@ -55,9 +59,9 @@ class Invitation:
 
 
 def read_invitation(path: Path) -> dict[str, Any]:
-    """The content of an invitation's file: its items are checked, its terms are not."""
+    """The content of an invitation's file: its items and its digest are checked, its terms are not."""
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = from_checked_json(path.read_bytes())
         if values["format"] != FORMAT:
             raise ValueError(f"its format is {values['format']!r}, not {FORMAT}")
         items = values["items"]

@@ -15,6 +15,9 @@ from fedforget.runtime.files import can_write, cannot_write, make_private, refus
 #: Larger databases are not checked when they are opened, which would take more than some milliseconds.
 CHECKED_BYTES = 1 << 22
 
+#: What is raised for a damaged database: the message of an error may quote text that cannot be decoded.
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+
 #: SQLite's codes for what the operating system refuses; the file itself need not be damaged.
 REFUSALS = {
     sqlite3.SQLITE_PERM,
@@ -45,7 +48,7 @@ def open_database(path: Path | None, schema: str) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")
         db.executescript(schema)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *DAMAGED) as error:
         hint = "Check that it is fedforget's and can be written."
         raise database_refused(name, error) or RunError(f"Cannot open {name}: {error}.", hint) from error
     return db
@@ -78,8 +81,10 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def check_database(path: Path, *, may_be_empty: bool = True) -> None:
-    """Raise an error if a database is damaged, or empty though it should not be. Large ones are not read."""
+    """Raise an error if a database is damaged, or missing or empty though it should not be. Large ones are not read."""
     if not path.exists():
+        if not may_be_empty:
+            raise RunError(f"{path} is missing.", "Restore it from a copy of the run.")
         return
     size = path.stat().st_size
     if not size and not may_be_empty:
@@ -88,7 +93,7 @@ def check_database(path: Path, *, may_be_empty: bool = True) -> None:
         with closing(open_database(path, "")) as db:
             try:
                 found = db.execute("PRAGMA integrity_check").fetchone()[0]
-            except sqlite3.Error as error:
+            except DAMAGED as error:
                 found = str(error)
         if found != "ok":
             raise RunError(f"{path} is damaged: {found}.", "Restore it from a copy of the run.")

@@ -173,7 +173,8 @@ class Erasure:
                 return round_
         raise RunError(
             f"There is no snapshot of round {wanted} or before.",
-            "Restore its file in the run's snapshots folder, or forget with Continue(), which does not roll back.",
+            f"Restore its file in {self.history.path.parent / 'snapshots'}, or forget with Continue(), which does not "
+            "roll back.",
         )
 
     def _limited_rounds(self) -> bool:

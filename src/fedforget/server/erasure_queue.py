@@ -57,4 +57,5 @@ class ErasureQueue:
 
     def refused(self) -> dict[str, str]:
         """The refused requests, with their reasons."""
-        return {path.stem: path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("*.refused"))}
+        paths = sorted(self.folder.glob("*.refused"))
+        return {path.stem: path.read_text(encoding="utf-8", errors="replace") for path in paths}

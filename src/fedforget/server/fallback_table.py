@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from fedforget.runtime.database import transaction
 from fedforget.runtime.fallbacks import Fallback
+from fedforget.runtime.table_seals import sealed
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS fallback (
@@ -28,7 +28,7 @@ class FallbackTable:
 
     def add(self, fallbacks: Sequence[Fallback]) -> None:
         """Add fallbacks; of one that is known already only the number of users may grow."""
-        with transaction(self._db):
+        with sealed(self._db, "fallback"):
             self._db.executemany(PUT, [(each.file, each.text, each.round, each.users) for each in fallbacks])
 
     def all(self) -> list[Fallback]:

@@ -15,6 +15,7 @@
     seal(round INTEGER PRIMARY KEY, digest TEXT)                   digests of rounds and their participants
     receipt(request TEXT PRIMARY KEY, receipt TEXT)                receipts of erasures, as JSON
     fallback(file TEXT, text TEXT, round INTEGER, users INTEGER)   see ``server.fallback_table``
+    table_seal(name TEXT PRIMARY KEY, digest TEXT)                 digests of the other tables (``runtime.table_seals``)
 
 Round 0 is the initial state. A round exists once its row is committed; its snapshot is written before that, so a crash
 leaves at most a snapshot without a row. Rounds that were replayed in one step have one snapshot, after the last.
@@ -42,6 +43,7 @@ from fedforget.protocol.order import ORIGIN, Lineage, Sizes
 from fedforget.runtime.database import check_database, open_database, transaction
 from fedforget.runtime.files import link_file
 from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.runtime.table_seals import check_seals, sealed
 from fedforget.server import catalogue, fallback_table, membership
 from fedforget.server.catalogue import Catalogue, grown
 from fedforget.server.fallback_table import FallbackTable
@@ -65,6 +67,8 @@ CREATE TABLE IF NOT EXISTS seal (round INTEGER PRIMARY KEY, digest TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS receipt (request TEXT PRIMARY KEY, receipt TEXT NOT NULL);
 """
 SCHEMA = TABLES + membership.SCHEMA + catalogue.SCHEMA + fallback_table.SCHEMA
+#: The tables with a digest each; rounds have one each.
+SEALED = ("meta", "member", "addition", "suppressed", "erased", "item", "receipt", "fallback")
 
 
 @dataclass(frozen=True)
@@ -103,20 +107,22 @@ class History:
         if folder is not None:
             check_database(self.path, may_be_empty=not any((folder / "snapshots").glob("*.safetensors")))
         self._db = open_database(None if folder is None else self.path, SCHEMA)
-        if self._meta("hash_key") is None:
-            with transaction(self._db):
-                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
-                self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
         self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        self.membership = Membership(self._db)
-        self.catalogue = Catalogue(self._db)
-        self.fallbacks = FallbackTable(self._db)
         found = self._meta("format")
-        if found != str(FORMAT):
+        if found != str(FORMAT) and (found or self._meta("hash_key")):
             raise RunError(
                 f"{self.path} has format {found}; this version of fedforget reads format {FORMAT}.",
                 "Use the version of fedforget that wrote it, or start a new run in another folder.",
             )
+        if folder is not None:
+            check_seals(self._db, self.path, SCHEMA)
+        if self._meta("hash_key") is None:
+            with sealed(self._db, "meta"):
+                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (str(FORMAT),))
+                self._db.execute("INSERT INTO meta VALUES ('hash_key', ?)", (secrets.token_hex(16),))
+        self.membership = Membership(self._db)
+        self.catalogue = Catalogue(self._db)
+        self.fallbacks = FallbackTable(self._db)
 
     def close(self) -> None:
         self._db.close()
@@ -127,7 +133,7 @@ class History:
         return self._meta("config")
 
     def set_config_digest(self, digest: str) -> None:
-        with transaction(self._db):
+        with sealed(self._db, "meta"):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('config', ?)", (digest,))
 
     @property
@@ -156,7 +162,7 @@ class History:
         ]
         outcomes = [(record.round, user, "ok") for record in records for user in record.participants]
         outcomes += [(record.round, *failure) for record in records for failure in record.failures.items()]
-        with transaction(self._db):
+        with sealed(self._db, *(["meta"] if before < 0 else [])):
             self._db.executemany("INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._db.executemany("INSERT INTO participant VALUES (?, ?, ?)", outcomes)
             if self.folder is not None:
@@ -230,7 +236,7 @@ class History:
 
     def extend(self, number: int, since: int, users: Sequence[UserId], items: Sequence[ItemId]) -> None:
         """Record an addition: new users and items count from a round on. Users are no longer suppressed."""
-        with transaction(self._db):
+        with sealed(self._db, "member", "addition", "suppressed", "item"):
             self.membership.add(number, since, users)
             self.catalogue.extend(items, since)
 
@@ -264,7 +270,7 @@ class History:
 
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
-        with transaction(self._db):
+        with sealed(self._db, "receipt"):
             put = "INSERT INTO receipt VALUES (?, ?) ON CONFLICT (request) DO UPDATE SET receipt = excluded.receipt"
             self._db.execute(put, (request, receipt))
 
@@ -283,14 +289,14 @@ class History:
         other = History(folder, self._snapshots.layout, self.snapshot_every)
         self.copy_to(other, until, without)
         lineage = json.dumps([*self.lineage, (name, until)])
-        with transaction(other._db):
+        with sealed(other._db, "meta"):
             other._db.execute("INSERT OR REPLACE INTO meta VALUES ('lineage', ?)", (lineage,))
         return other
 
     def copy_to(self, other: History, until: int, without: Sequence[UserId] = ()) -> None:
         """Copy the rounds up to ``until`` into an empty history, without any entry of some users."""
         forgotten = set(without)
-        with transaction(other._db):
+        with sealed(other._db, *SEALED):
             self.membership.copy_to(other._db, forgotten)
             kept = self._db.execute("SELECT name, value FROM meta WHERE name IN ('items', 'hash_key')")
             other._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)

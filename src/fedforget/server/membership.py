@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.database import transaction
 from fedforget.runtime.randomness import UserId
+from fedforget.runtime.table_seals import sealed
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS member (user PRIMARY KEY, since INTEGER NOT NULL) WITHOUT ROWID;
@@ -35,7 +35,7 @@ class Membership:
     def enrol(self, users: Sequence[UserId]) -> None:
         """Set the members, unless there are some already."""
         if self._db.execute("SELECT 1 FROM member").fetchone() is None:
-            with transaction(self._db):
+            with sealed(self._db, "member"):
                 self._db.executemany("INSERT INTO member VALUES (?, 1)", [(user,) for user in users])
 
     def add(self, number: int, since: int, users: Sequence[UserId]) -> None:
@@ -64,7 +64,7 @@ class Membership:
 
     def set_erased(self, numbers: Mapping[UserId, int]) -> None:
         """Store that this history is without the items of these requests."""
-        with transaction(self._db):
+        with sealed(self._db, "erased"):
             self._db.executemany("INSERT OR REPLACE INTO erased VALUES (?, ?)", list(numbers.items()))
 
     def copy_to(self, other: sqlite3.Connection, without: Iterable[UserId]) -> None:

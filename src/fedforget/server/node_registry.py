@@ -16,6 +16,9 @@
     sum_key(user PRIMARY KEY, public BLOB)                         the public keys of users' devices for secure sums
     readmitted(user PRIMARY KEY)                                   forgotten users who may take part again
     counter(name TEXT PRIMARY KEY, value INTEGER)                  the number of the last order that was sent
+    table_seal(name TEXT PRIMARY KEY, digest TEXT)                 digests of tables (``runtime.table_seals``)
+
+Known items have no digest: they change with every message, and devices send them again.
 """
 
 from __future__ import annotations
@@ -31,10 +34,13 @@ from typing import NamedTuple
 from fedforget.errors import ConfigError
 from fedforget.protocol.notice import ItemsRequest
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.database import open_database, transaction
+from fedforget.runtime.database import check_database, open_database, transaction
 from fedforget.runtime.randomness import UserId
+from fedforget.runtime.table_seals import SCHEMA as TABLE_SEALS
+from fedforget.runtime.table_seals import check_seals, sealed
 
-SCHEMA = """
+SCHEMA = (
+    """
 CREATE TABLE IF NOT EXISTS node (key TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS user (user PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS held (user NOT NULL, key TEXT NOT NULL, PRIMARY KEY (user, key)) WITHOUT ROWID;
@@ -53,6 +59,8 @@ CREATE TABLE IF NOT EXISTS sum_key (user PRIMARY KEY, public BLOB NOT NULL) WITH
 CREATE TABLE IF NOT EXISTS readmitted (user PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
+    + TABLE_SEALS
+)
 NODES = "SELECT user, id FROM user JOIN node USING (key)"
 
 
@@ -75,10 +83,18 @@ class Wiped(NamedTuple):
 
 
 class NodeRegistry:
-    """The nodes and users of one federation, in a file or, without a folder, in memory."""
+    """The nodes and users of one federation, in a file or, without a folder, in memory.
+
+    Once a model was trained, the file must be there.
+    """
 
     def __init__(self, folder: Path | None) -> None:
-        self._db = open_database(None if folder is None else folder / "registry.sqlite", SCHEMA)
+        path = None if folder is None else folder / "registry.sqlite"
+        if folder is not None and path is not None:
+            check_database(path, may_be_empty=not any(folder.glob("trajectory-*/snapshots/*.safetensors")))
+        self._db = open_database(path, SCHEMA)
+        if path is not None:
+            check_seals(self._db, path, SCHEMA)
 
     def close(self) -> None:
         self._db.close()
@@ -107,7 +123,7 @@ class NodeRegistry:
                     f"User {user!r} is registered with another key, {_shortened(found[0])}.",
                     "A user has one key: release the user first, or use that key.",
                 )
-        with transaction(self._db):
+        with sealed(self._db, "node", "user", "readmitted"):
             self._db.execute("DELETE FROM node WHERE id = ?", (str(node),))
             self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (key, str(node)))
             self._db.execute("DELETE FROM known_items WHERE key = ?", (key,))
@@ -125,7 +141,7 @@ class NodeRegistry:
         If such a user is forgotten later, the former node is told to wipe too.
         """
         users = list(users)
-        with transaction(self._db):
+        with sealed(self._db, "user", "held", "sum_key"):
             former = "INSERT OR IGNORE INTO held SELECT user, key FROM user WHERE user = ?"
             self._db.executemany(former, [(user,) for user in users])
             self._db.executemany("DELETE FROM user WHERE user = ?", [(user,) for user in users])
@@ -147,7 +163,7 @@ class NodeRegistry:
 
     def next_number(self) -> int:
         """A number for an order, higher than all before, even if a backup was restored or the clock was set back."""
-        with transaction(self._db):
+        with sealed(self._db, "counter"):
             row = self._db.execute("SELECT value FROM counter WHERE name = 'order'").fetchone()
             number = max(time.time_ns(), int(row[0]) + 1 if row else 0)
             self._db.execute("INSERT OR REPLACE INTO counter VALUES ('order', ?)", (number,))
@@ -160,12 +176,12 @@ class NodeRegistry:
 
     def set_sum_keys(self, keys: Mapping[UserId, bytes]) -> None:
         """Store public keys for secure sums."""
-        with transaction(self._db):
+        with sealed(self._db, "sum_key"):
             self._db.executemany("INSERT OR REPLACE INTO sum_key VALUES (?, ?)", keys.items())
 
     def drop_sum_keys(self, users: Iterable[UserId]) -> None:
         """Remove keys that are not those of the users' devices any more; they are asked for again."""
-        with transaction(self._db):
+        with sealed(self._db, "sum_key"):
             self._db.executemany("DELETE FROM sum_key WHERE user = ?", [(user,) for user in users])
 
     def readmitted(self) -> set[UserId]:
@@ -174,12 +190,12 @@ class NodeRegistry:
 
     def admitted(self, users: Iterable[UserId]) -> None:
         """Remove the mark of readmitted users once they are members."""
-        with transaction(self._db):
+        with sealed(self._db, "readmitted"):
             self._db.executemany("DELETE FROM readmitted WHERE user = ?", [(user,) for user in users])
 
     def known_items(self, nodes: Iterable[int]) -> dict[int, int]:
         """The number of added items whose ids each node has."""
-        query = "SELECT added FROM known_items JOIN node USING (key) WHERE id = ?"
+        query = "SELECT added FROM known_items JOIN node USING (key) WHERE id = ? AND typeof(added) = 'integer'"
         rows = {node: self._db.execute(query, (str(node),)).fetchone() for node in nodes}
         return {node: int(row[0]) if row else 0 for node, row in rows.items()}
 
@@ -193,7 +209,7 @@ class NodeRegistry:
         """Store requests to forget items that devices sent; a later one of a user replaces the one before."""
         later = "SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM items_request WHERE user = ?1 AND number > ?2)"
         rows = [(request.user, request.number, request.since, request.count) for request in requests]
-        with transaction(self._db):
+        with sealed(self._db, "items_request"):
             self._db.executemany(f"INSERT OR REPLACE INTO items_request {later}", rows)
 
     def items_requests(self) -> list[ItemsRequest]:
@@ -203,14 +219,14 @@ class NodeRegistry:
 
     def drop_requests(self, requests: Iterable[ItemsRequest]) -> None:
         """Remove requests to forget items. A device whose request is not carried out asks again."""
-        with transaction(self._db):
+        with sealed(self._db, "items_request"):
             done = [(request.user, request.number) for request in requests]
             self._db.executemany("DELETE FROM items_request WHERE user = ? AND number <= ?", done)
 
     def add_removals(self, users: Iterable[UserId], request: str) -> None:
         """Store that the devices of users who stay must remove the items that a request forgot."""
         if self._db.execute("SELECT 1 FROM removal WHERE request = ?", (request,)).fetchone() is None:
-            with transaction(self._db):
+            with sealed(self._db, "removal"):
                 rows = [(user, request) for user in users]
                 self._db.executemany("INSERT INTO removal (user, request, confirmed) VALUES (?, ?, 0)", rows)
 
@@ -220,13 +236,15 @@ class NodeRegistry:
 
     def confirm_removals(self, users: Iterable[UserId]) -> None:
         """Store that the devices of these users have removed forgotten items."""
-        with transaction(self._db):
+        with sealed(self._db, "removal"):
             done = "UPDATE removal SET user = NULL, confirmed = 1 WHERE user = ?"
             self._db.executemany(done, [(user,) for user in users])
 
     def remove_users(self, users: Iterable[UserId], request: str) -> None:
         """Remove forgotten users, and add wipe orders for their nodes."""
-        with transaction(self._db, scrubbed=True):
+        with sealed(
+            self._db, "user", "held", "wipe", "removal", "items_request", "readmitted", "sum_key", scrubbed=True
+        ):
             for user in users:
                 self._db.execute("DELETE FROM items_request WHERE user = ?", (user,))
                 self._db.execute("DELETE FROM sum_key WHERE user = ?", (user,))
@@ -251,7 +269,7 @@ class NodeRegistry:
     def confirm(self, orders: Iterable[WipeOrder]) -> None:
         """Mark orders as carried out, and remove nodes that have no users and no orders."""
         done = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = 1 WHERE pseudonym = ?"
-        with transaction(self._db, scrubbed=True):
+        with sealed(self._db, "wipe", "removal", "node", scrubbed=True):
             self._db.executemany(done, [(order.pseudonym,) for order in orders])
             self._db.executemany(
                 "UPDATE removal SET pseudonym = NULL, confirmed = 1 WHERE pseudonym = ?",
@@ -263,7 +281,7 @@ class NodeRegistry:
 
     def give_up(self, request: str) -> int:
         """Give up the orders of a request that were not confirmed, since the devices are lost; returns their number."""
-        with transaction(self._db, scrubbed=True):
+        with sealed(self._db, "wipe", "removal", scrubbed=True):
             wipe = "UPDATE wipe SET pseudonym = hex(randomblob(16)), salt = '', key = '', confirmed = -1"
             lost = self._db.execute(f"{wipe} WHERE request = ? AND confirmed = 0", (request,)).rowcount
             removal = "UPDATE removal SET user = NULL, pseudonym = NULL, confirmed = -1"

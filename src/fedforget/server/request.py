@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedforget.errors import ConfigError, RunError
+from fedforget.runtime.checked_json import from_checked_json, to_checked_json
 from fedforget.runtime.files import refused, write_file
 from fedforget.runtime.randomness import ItemId, UserId
 
@@ -77,8 +77,7 @@ class ErasureRequest:
 
     def save(self, path: Path) -> None:
         """Write a JSON file, with a digest: damage must not change who is forgotten."""
-        values = asdict(self)
-        write_file(path, json.dumps({**values, "check": _digest(values)}).encode())
+        write_file(path, to_checked_json(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> ErasureRequest | None:
@@ -86,10 +85,7 @@ class ErasureRequest:
         if not path.exists():
             return None
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            check = values.pop("check", None)  # requests of earlier versions have none
-            if check is not None and check != _digest(values):
-                raise ValueError("its content does not match its digest")
+            values = from_checked_json(path.read_bytes())
             partial = tuple(
                 PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ())
             )
@@ -99,10 +95,6 @@ class ErasureRequest:
             raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
             ) from error
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def checked_users(users: object, members: Sequence[UserId]) -> list[UserId]:

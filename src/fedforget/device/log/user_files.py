@@ -11,6 +11,8 @@ A file is named by the 16 hexadecimal digits of the user's key and has the table
     private(trajectory TEXT, round INTEGER, row BLOB, crc INTEGER)
         the two newest rounds; float32, little endian; crc is CRC-32 of key, round (8 bytes each) and row
     pending(trajectory TEXT, round INTEGER, body BLOB) updates whose factors the server has not sent yet
+    table_seal(name TEXT PRIMARY KEY, digest TEXT)     on a real device: digests of meta, interaction and unwanted
+                                                       (``runtime.table_seals``)
 
 A user whose file is damaged is left out with a warning that names the file.
 """
@@ -19,14 +21,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedforget.device.log.disk import foreign
 from fedforget.errors import RunError, SystemLimitError
-from fedforget.runtime.database import database_refused, open_database, scrub
+from fedforget.runtime.database import DAMAGED, database_refused, open_database, scrub
 from fedforget.runtime.fallbacks import announce
 from fedforget.runtime.files import cannot_write, make_folder, most_open_files
+from fedforget.runtime.table_seals import changed_table, seal
 
 FORMAT = "4"
 #: Files that stay open at most. Each needs three open files; two logs in an erasure leave half of them to others.
@@ -102,13 +106,14 @@ class UserFiles:
             return []
         try:
             return self._database(key).execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise _unusable(path, error) from error
 
-    def change(self, key: int, statements: list[Statement], scrubbed: bool = False) -> None:
+    def change(self, key: int, statements: list[Statement], scrubbed: bool = False, seals: Sequence[str] = ()) -> None:
         """Change a user's file in one transaction; create it if needed.
 
-        With ``scrubbed``, deleted content is removed from the write-ahead log too.
+        With ``scrubbed``, deleted content is removed from the write-ahead log too. ``seals`` are the tables whose
+        digests are stored.
         """
         if not self.path(key).exists():
             self._create(self.path(key))
@@ -116,11 +121,12 @@ class UserFiles:
         try:
             with db:
                 changed = sum(db.execute(*statement).rowcount for statement in statements)
+                seal(db, *seals)
             if scrubbed and changed:
                 scrub(db)
         except sqlite3.OperationalError as error:
             raise cannot_write(self.path(key), error) from error
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise DamagedError(self.path(key), error) from error
 
     def delete(self, key: int, statements: list[Statement]) -> None:
@@ -130,6 +136,18 @@ class UserFiles:
                 self.change(key, statements, scrubbed=True)
             except DamagedError as error:
                 self._left_out(key, error)
+
+    def check(self, key: int) -> None:
+        """Raise an error if a user's file is damaged."""
+        found = self.query(key, "PRAGMA quick_check")
+        if found and found != [("ok",)]:
+            raise DamagedError(self.path(key), found[0][0])
+        try:
+            table = changed_table(self._database(key)) if found else None
+        except DAMAGED as error:
+            raise _unusable(self.path(key), error) from error
+        if table is not None:
+            raise DamagedError(self.path(key), f"its table {table!r} does not match its digest")
 
     def _left_out(self, key: int, error: RunError) -> None:
         """Announce a damaged file; what is kept of that does not name its user."""
@@ -166,7 +184,7 @@ class UserFiles:
                 raise DamagedError(path, f"its format is {meta.get('format')}, not {FORMAT}")
             if meta.get("federation") != self.federation:
                 raise foreign(path)
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             db.close()
             raise _unusable(path, error) from error
         except RunError:
@@ -191,6 +209,6 @@ class UserFiles:
             raise cannot_write(path, error) from error
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> RunError:
+def _unusable(path: Path, error: Exception) -> RunError:
     """The error for a user's file that is damaged, or that the operating system refuses."""
     return database_refused(path, error) or DamagedError(path, error)
