@@ -2,7 +2,8 @@
 
     table_seal(name TEXT PRIMARY KEY, digest TEXT)
 
-A table without a seal is not checked, such as those of an earlier version until they change.
+A table without a seal is not checked: those of an earlier version until they change, and large ones, since a change of
+one row would cost a digest of all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from fedforget.errors import RunError
 from fedforget.runtime.database import CHECKED_BYTES, DAMAGED, transaction
 
+#: Tables with more rows have no seal.
+MOST_ROWS = 10_000
 SCHEMA = "CREATE TABLE IF NOT EXISTS table_seal (name TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID;"
 
 
@@ -31,7 +34,11 @@ def seal(db: sqlite3.Connection, *tables: str) -> None:
     """Store the digests of tables; the caller holds the transaction that changed them."""
     if tables:
         db.execute(SCHEMA)
-        rows = [(table, _digest(db, table)) for table in tables]
+        large = {
+            table for table in tables if db.execute(f'SELECT 1 FROM "{table}" LIMIT 1 OFFSET {MOST_ROWS}').fetchone()
+        }
+        db.executemany("DELETE FROM table_seal WHERE name = ?", [(table,) for table in large])
+        rows = [(table, _digest(db, table)) for table in tables if table not in large]
         db.executemany("INSERT OR REPLACE INTO table_seal VALUES (?, ?)", rows)
 
 
