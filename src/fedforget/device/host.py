@@ -6,7 +6,6 @@ undoes everything after it. So asking again gives the same result, and a lost re
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from fedforget.device.devices import Devices
 from fedforget.device.local_evaluation import evaluate_locally, no_users
 from fedforget.device.log.device_log import LAST
 from fedforget.device.log.user_files import DamagedError, UserFiles
-from fedforget.device.member import TEST, Member, sweep, user_of
+from fedforget.device.member import TEST, Member, sweep
 from fedforget.device.member_devices import (
     all_rounds,
     build_devices,
@@ -29,6 +28,7 @@ from fedforget.device.member_devices import (
     roll_back,
 )
 from fedforget.device.model_file import ModelFile, ReceivedModel
+from fedforget.device.wiping import keep_last_wipe, last_wipe, readable_users, remove_users
 from fedforget.errors import ConfigError, MissingComponentError, RunError
 from fedforget.models import GlobalParameters
 from fedforget.protocol import reasons
@@ -39,16 +39,12 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.protocol.tasks import Asked, Recall, RemoveItems, Replay, Task
 from fedforget.protocol.terms import Parameters, RefusedError, Terms
 from fedforget.protocol.updates import CohortResult, Updates
-from fedforget.runtime.fallbacks import announce
-from fedforget.runtime.files import make_folder, only_writer, write_file
+from fedforget.runtime.files import make_folder, only_writer
 from fedforget.runtime.randomness import UserId
 
 if TYPE_CHECKING:
     from fedforget.device.secure_sums import MaskedResults
     from fedforget.protocol.masking import RevealOrder
-
-#: The file with the number of the last order to wipe, and its CRC-32.
-WIPED = "wiped"
 
 
 class Host:
@@ -222,9 +218,9 @@ class Host:
         folder = self.folder / _safe(federation)
         if folder.is_dir():
             with self._files(federation):
-                if number <= _last_wipe(folder / WIPED):
+                if number <= last_wipe(folder):
                     return []
-                write_file(folder / WIPED, _with_check(number))
+                keep_last_wipe(folder, number)
         return [name for name, salt in orders if self.wipe(federation, salt, name)]
 
     def wipe(self, federation: str, salt: str, name: str) -> bool:
@@ -236,11 +232,7 @@ class Host:
             return True
         with self._files(federation) as files:
             sweep(files.folder)
-            users, all_readable = _users(files)
-            for user in users:
-                if pseudonym(user, salt) == name:
-                    Member(files, user).wipe()
-            _remove_model_if_unused(files)
+            _, all_readable = remove_users(files, lambda user: pseudonym(user, salt) == name)
         return all_readable
 
     def remove(self, federation: str, name: str) -> bool:
@@ -248,11 +240,8 @@ class Host:
         if not (self.folder / _safe(federation)).is_dir():
             return False
         with self._files(federation) as files:
-            users = [user for user in _users(files)[0] if str(user) == name]
-            for user in users:
-                Member(files, user).wipe()
-            _remove_model_if_unused(files)
-        return bool(users)
+            removed, _ = remove_users(files, lambda user: str(user) == name)
+        return bool(removed)
 
     def federations(self) -> list[str]:
         """The federations that have a folder on this device."""
@@ -260,7 +249,7 @@ class Host:
 
     def users(self, files: UserFiles) -> list[UserId]:
         """The users whose files can be read."""
-        return _users(files)[0]
+        return readable_users(files)[0]
 
     def scoring(self, member: Member, received: ReceivedModel) -> tuple[Devices, list[Interactions]]:
         """A user's device in its newest state, and its training and test items."""
@@ -334,20 +323,6 @@ class Host:
                 files.close()
 
 
-def _last_wipe(path: Path) -> int:
-    """The number of the last order to wipe; 0, with a warning, if the file is damaged. It holds NUMBER CHECK."""
-    content = path.read_bytes() if path.exists() else b"0"
-    number = content.partition(b" ")[0]
-    if number.isdigit() and content in (number, _with_check(int(number))):  # files of earlier versions have no check
-        return int(number)
-    announce(f"{path} is damaged: orders to wipe are carried out, also repeated ones.", path, "it is damaged")
-    return 0
-
-
-def _with_check(number: int) -> bytes:
-    return b"%d %08x" % (number, zlib.crc32(str(number).encode()))
-
-
 def _refused_sums(members: Sequence[Member], order: Order) -> dict[UserId, str]:
     """Members whose terms do not allow the sums of an order, or updates without any, with the reason."""
     refused: dict[UserId, str] = {}
@@ -398,23 +373,6 @@ def _enrolled(files: UserFiles, user: UserId) -> Member | None:
         return Member(files, user)
     except RefusedError:
         return None
-
-
-def _remove_model_if_unused(files: UserFiles) -> None:
-    """Remove the model of a federation that no user of this device is in any more."""
-    if not files.users():
-        ModelFile(files.folder).remove()
-
-
-def _users(files: UserFiles) -> tuple[list[UserId], bool]:
-    """The users whose files can be read, and whether all files can be read."""
-    users, all_readable = [], True
-    for key in files.users():
-        try:
-            users.append(user_of(files, key))
-        except DamagedError:
-            all_readable = False
-    return [user for user in users if user is not None], all_readable
 
 
 def _safe(federation: str) -> str:
