@@ -34,6 +34,11 @@ def test_a_model_that_is_named_again_keeps_the_settings_of_the_file(tmp_path: Pa
     assert config(file=file, model="mf", path=tmp_path / "a.toml").model == ff.MF()
 
 
+def test_settings_that_are_stored_only_when_they_are_set_can_be_named_too() -> None:
+    server = config("secure=true", "minimum=4").server
+    assert (server.secure, server.minimum) == (True, 4)
+
+
 def test_a_component_that_is_named_again_keeps_its_settings() -> None:
     assert config("optimiser=sgd", model="lightgcn").server.optimiser == ff.SGD(lr=0.3, horizon=100)
     assert config("optimiser.lr=0.1", "optimiser=yogi", model="lightgcn").server.optimiser == ff.Yogi(lr=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from fedforget.errors import ConfigError, unknown_choice
 from fedforget.models import MODELS
 from fedforget.server.presets import PRESETS, configure_from, read_tables
 from fedforget.server.run_config import RunConfig
+from fedforget.server.server_config import ServerConfig
 
 ModelName = Annotated[
     str | None, typer.Option("--model", help=f"{', '.join(MODELS)}; default ials.", rich_help_panel="Configuration")
@@ -80,7 +82,9 @@ def run_config(
         tables["seed"] = seed
     for assignment in assignments or ():
         key, value = parse_assignment(assignment)
-        assign(tables, resolve(key, configure_from(tables).to_dict()), value)
+        known = configure_from(tables).to_dict()
+        known["server"] = {**dict.fromkeys(field.name for field in fields(ServerConfig)), **known["server"]}
+        assign(tables, resolve(key, known), value)
     return configure_from(tables)
 
 
