@@ -229,7 +229,7 @@ def test_a_device_that_was_enrolled_again_has_a_new_key(make) -> None:
 
 KILLS = [
     *(("fedforget.flower.transport", "Transport", "send", "after", n) for n in (2, 3, 6, 10)),
-    ("fedforget.server.node_registry", "NodeRegistry", "set_sum_keys", "before", 2),
+    ("fedforget.server.node_registry", "NodeRegistry", "set_sum_keys", "before", 1),
     ("fedforget.server.node_registry", "NodeRegistry", "set_sum_keys", "after", 1),
     ("fedforget.server.history", "History", "commit", "before", 3),
     ("fedforget.server.history", "History", "commit", "before", 6),

@@ -321,8 +321,9 @@ class TestStatesThatMustNotMix:
         build(board, path=run).fit(rounds=4).close()
         gone = run / "trajectory-1" / lost
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-        if lost == "snapshots":
-            with pytest.raises(ff.RunError, match="no usable snapshot"):
+        errors = {"snapshots": "no usable snapshot", "history.sqlite": "history.sqlite is missing"}
+        if lost in errors:
+            with pytest.raises(ff.RunError, match=errors[lost]):
                 ff.Federation.open(run, board)
             return
         with pytest.warns(RunWarning, match="continues from round 0"):
