@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
@@ -24,6 +22,7 @@ from fedforget.experiments.measures import Outcome
 from fedforget.experiments.recovery import REFERENCE, Recovery, RecoverySettings
 from fedforget.experiments.results import Results
 from fedforget.experiments.variants import needs_whole_updates
+from fedforget.runtime.worker_process import end_with_parent
 from fedforget.runtime.workers import available_cores
 from fedforget.version import __version__
 
@@ -64,7 +63,7 @@ class Runner:
         """Run jobs in worker processes. ``on_poll`` is called regularly meanwhile."""
         threads = max(1, available_cores() // self.workers)
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(self.workers, context, _exit_with_parent, max_tasks_per_child=1)
+        pool = ProcessPoolExecutor(self.workers, context, end_with_parent, max_tasks_per_child=1)
         try:
             running = [pool.submit(self.run_job, job, threads) for job in jobs]
             while True:
@@ -153,15 +152,3 @@ class Progress:
 
 def _cost(experiments: Sequence[Experiment]) -> float:
     return sum(TRAINING_COST.get(one.setting.model, 1.0) * one.setting.rounds for one in experiments)
-
-
-def _exit_with_parent() -> None:
-    """End this worker when the command ends, so that a restarted command finds the folder free."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -81,10 +81,11 @@ class SecureExchange:
         """
         failures: dict[Place, str] = {}
         for number in range(1, ATTEMPTS + 1):
-            asked = self._with_keys(asked, failures)
+            keys = self.keys([user for users in asked.values() for user in users])
+            asked = self._with_keys(asked, keys, failures)
             if not asked:
                 return Sums({}, failures)
-            attempt = _Attempt(self, request, asked)
+            attempt = _Attempt(self, request, asked, keys)
             attempt.ask()
             sums, lost = attempt.totals(last=number == ATTEMPTS)
             failures |= {**attempt.failures, **lost}
@@ -98,9 +99,10 @@ class SecureExchange:
         unknown = {(round_, user) for round_, users in asked.items() if round_ not in sums for user in users}
         return Sums(sums, {**dict.fromkeys(unknown, reasons.NOT_REVEALED), **failures}, attempt.seconds)
 
-    def _with_keys(self, asked: Asked, failures: dict[Place, str]) -> dict[int, list[UserId]]:
+    def _with_keys(
+        self, asked: Asked, keys: Mapping[UserId, bytes], failures: dict[Place, str]
+    ) -> dict[int, list[UserId]]:
         """The users whose keys are known; rounds with too few of them for a sum are left out."""
-        keys = self.keys([user for users in asked.values() for user in users])
         usable = {}
         for round_, users in asked.items():
             failures |= {(round_, user): reasons.NO_KEY for user in users if user not in keys}
@@ -134,12 +136,11 @@ class SecureExchange:
 class _Attempt:
     """One order to the devices of some sums, and what came back."""
 
-    def __init__(self, exchange: SecureExchange, request: Request, asked: Asked) -> None:
+    def __init__(self, exchange: SecureExchange, request: Request, asked: Asked, keys: Mapping[UserId, bytes]) -> None:
         self.exchange = exchange
         self.fleet = exchange.fleet
         self.request = request
         self.asked = asked
-        keys = exchange.keys([user for users in asked.values() for user in users])
         cohorts = {round_: tuple(keys[user] for user in users) for round_, users in asked.items()}
         self.orders = {
             node: replace(order, cohorts={round_: cohorts[round_] for round_ in order.asked})

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedforget.data import Interactions
-from fedforget.evaluation.forgetting.verdict import BIASED, BLIND, VISIBLE, Verdict
+from fedforget.evaluation.forgetting.verdict import ALIKE, BIASED, BLIND, UNDECIDED, VISIBLE, Verdict
 from fedforget.experiments import machine
 from fedforget.experiments.forgetting.analysis import BEFORE_AFTER, DECIDING, CaseResult
 from fedforget.experiments.forgetting.cases import ATTACKED, CASES
@@ -103,7 +103,7 @@ class Audit:
 
 
 #: Kinds of verdicts by which of two counts for a method that is visible nowhere.
-_ORDER = ["like retrain", "undecided", BIASED, BLIND, VISIBLE]
+_ORDER = [ALIKE, UNDECIDED, BIASED, BLIND, VISIBLE]
 
 
 def audit(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +25,7 @@ from fedforget.errors import RunError
 from fedforget.experiments.forgetting.settings import AuditSettings, World
 from fedforget.experiments.forgetting.world import train_world
 from fedforget.runtime.files import make_folder, write_file
+from fedforget.runtime.worker_process import end_with_parent
 from fedforget.runtime.workers import available_cores
 
 #: Called with the number of finished worlds and of all.
@@ -121,17 +120,10 @@ _here: Worlds | None = None
 
 
 def _start(worlds: Worlds) -> None:
-    """Start a worker process, which ends with the command, so that a restarted command finds the folder free."""
+    """Start a worker process."""
     global _here
     _here = worlds
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    end_with_parent()
 
 
 def _train_here(world: World) -> None:
