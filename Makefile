@@ -17,7 +17,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,compare,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,service,compare,docs]'
 	touch $@
 
 quickstart: install

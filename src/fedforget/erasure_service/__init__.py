@@ -1,0 +1,1 @@
+"""The erasure service: HTTP access to the erasures of a run. Needs ``fedforget[service]``."""
