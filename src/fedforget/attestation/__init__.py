@@ -1,1 +1,1 @@
-"""Signed receipts: in-toto statements in DSSE envelopes, in a chain that shows every edit. Needs ``fedforget[service]``."""
+"""Signed receipts: in-toto statements in DSSE envelopes, in a chain that shows every edit."""
