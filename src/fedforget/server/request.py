@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import numbers
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.checked_json import from_checked_json, to_checked_json
 from fedforget.runtime.files import refused, write_file
-from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.runtime.ids import ItemId, UserId
 
 #: Items that users are to be forgotten for.
 ItemsOf = Mapping[UserId, Sequence[ItemId]]
@@ -120,6 +119,6 @@ def checked_users(users: object, members: Sequence[UserId]) -> list[UserId]:
 def _user_id(user: object) -> UserId:
     if isinstance(user, str):
         return str(user)
-    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+    if isinstance(user, numbers.Integral) and not isinstance(user, bool):
         return int(user)
     raise ConfigError(f"{user!r} cannot be a user id.", "Ids are whole numbers or strings, as in the data.")
