@@ -25,7 +25,7 @@ from fedforget.erasure_service.subject_requests import ConflictError, State, Sub
 from fedforget.errors import FedForgetError
 from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.request import ErasureRequest, PartialErasure
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5

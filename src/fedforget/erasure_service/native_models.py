@@ -60,10 +60,13 @@ class Round(BaseModel):
 
 
 class Accuracy(BaseModel):
-    """The accuracy after a round."""
+    """The accuracy after a round: means over users, at ``k``, in both protocols."""
 
     round: int
-    values: dict[str, float]
+    k: int
+    users: int
+    sampled: dict[str, float]
+    full: dict[str, float]
 
 
 class Rounds(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated
 
 from anyio import to_thread
@@ -46,7 +47,7 @@ async def ready(request: Request) -> models.Readiness:
 async def federation(request: Request, holder: Reader) -> models.Federation:
     """The federation, and the erasure that is carried out."""
     status = _status(request)
-    progress = None if status.progress is None else models.Progress(**status.progress)
+    progress = None if status.progress is None else models.Progress(**asdict(status.progress))
     return models.Federation(
         federation=status.federation,
         engine=status.engine,
@@ -67,8 +68,8 @@ async def federation(request: Request, holder: Reader) -> models.Federation:
 async def rounds(request: Request, holder: Reader, limit: Limit = 20, cursor: Cursor = None) -> models.Rounds:
     """The newest rounds: devices asked and answered, and failures by reason."""
     before = _number(cursor)
-    found = [r for r in reversed(_status(request).recent) if before is None or r["round"] < before]
-    items = [models.Round(**one) for one in found[:limit]]
+    found = [one for one in reversed(_status(request).recent) if before is None or one.round < before]
+    items = [models.Round(**asdict(one)) for one in found[:limit]]
     return models.Rounds(items=items, next=str(items[-1].round) if len(found) > limit else None)
 
 
@@ -77,15 +78,15 @@ async def devices(request: Request, holder: Reader) -> models.Devices:
     """How many devices answered in the newest rounds, and why others did not count. No ids."""
     status, reasons = _status(request), Counter[str]()
     for one in status.recent:
-        reasons.update(one["failures"])
+        reasons.update(one.failures)
     return models.Devices(
         members=status.members,
         nodes=status.nodes,
         rounds=len(status.recent),
-        asked=sum(one["asked"] for one in status.recent),
-        answered=sum(one["answered"] for one in status.recent),
+        asked=sum(one.asked for one in status.recent),
+        answered=sum(one.answered for one in status.recent),
         failures=dict(reasons),
-        accuracy=[models.Accuracy(round=r, values=values) for r, values in status.accuracy],
+        accuracy=[models.Accuracy(**asdict(one)) for one in status.accuracy],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 
 class Place(Enum):

@@ -25,7 +25,7 @@ from typing import Any
 from fedforget.errors import FedForgetError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import scrub, transaction
-from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.runtime.ids import ItemId, UserId
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS subject_request (
