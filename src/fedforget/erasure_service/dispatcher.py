@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedforget.attestation.chain import Person, ReceiptChain
-from fedforget.attestation.keys import SigningKey
+from fedforget.attestation.chain import ReceiptChain
+from fedforget.attestation.person import Person, persons_of
 from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.confirmation import confirmation
+from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import Place, QueueFiles
 from fedforget.erasure_service.status import RunStatus
@@ -45,7 +46,7 @@ class Dispatcher:
         requests: SubjectRequests,
         batching: Batching,
         chain: ReceiptChain,
-        key: SigningKey,
+        key: CurrentKey,
         notifications: Notifications,
         status: Callable[[], RunStatus | None],
         wake: Callable[[], None] = lambda: None,
@@ -183,7 +184,7 @@ class Dispatcher:
             federation = self._federation()
             if federation is None:
                 return
-            self.chain.append(receipt, persons, self.key, federation)
+            self.chain.append(receipt, persons, self.key.get(), federation)
         if self.clock() < batch["not_before"]:
             return
         now = self.clock()
@@ -191,7 +192,7 @@ class Dispatcher:
             for request in requests:
                 if request.id is None:
                     continue
-                signed = confirmation(request, now, self._federation() or "", self.key)
+                signed = confirmation(request, now, self._federation() or "", self.key.get())
                 self.requests.finish(request.reference, State.COMPLETED, now, signed)
                 self.notifications.add_one(request.reference, request)
             self.requests.close_batch(batch["id"], "done")
@@ -206,8 +207,8 @@ class Dispatcher:
             if receipt.request in ours:
                 continue
             known = self.chain.newest(receipt.request)
-            persons = [Person(name) for name in receipt.users] if known is None else known.persons
-            self.chain.append(receipt, persons, self.key, federation)
+            persons = persons_of(receipt) if known is None else known.persons
+            self.chain.append(receipt, persons, self.key.get(), federation)
         if not ours:
             self._signed = signature
 

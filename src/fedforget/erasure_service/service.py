@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.attestation.keys import SigningKey
 from fedforget.erasure_service import call_log, callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
 from fedforget.erasure_service.call_log import CallLog
 from fedforget.erasure_service.callbacks import CallbackSender, CallbackStore
+from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import QueueFiles
@@ -45,7 +45,7 @@ class ErasureService:
         self.access = Access(self.tokens, settings.rate)
         self.sessions = Sessions(self.tokens)
         key, certificate = (Path(name) if name else None for name in (settings.signing_key, settings.signing_cert))
-        self.key = SigningKey.open(run, key, certificate)
+        self.key = CurrentKey(run, key, certificate)
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
         self.callbacks = CallbackStore(self.requests.db)
@@ -89,7 +89,7 @@ class ErasureService:
 
     def signature_headers(self, body: bytes) -> Mapping[str, str]:
         """The standard's signature of an answer or a callback."""
-        signature = b64encode(self.key.sign(body)).decode()
+        signature = b64encode(self.key.get().sign(body)).decode()
         return {"X-OpenDSR-Processor-Domain": self.settings.domain, "X-OpenDSR-Signature": signature}
 
 
