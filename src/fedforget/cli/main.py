@@ -17,6 +17,7 @@ from fedforget.cli import (
     bench,
     components,
     data,
+    demo,
     device,
     flower,
     forget,
@@ -51,6 +52,7 @@ app.command()(runs.export)
 app.command()(forget.forget)
 app.command()(receipts.receipts)
 app.command()(serve.serve)
+app.command()(demo.demo)
 app.command()(components.components)
 app.command()(reproduce.reproduce)
 
