@@ -15,7 +15,9 @@ from dataclasses import asdict
 from typing import Any
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.attestation.person import Person, persons_of
+from fedforget.attestation.person import Person
+from fedforget.attestation.stored import StoredReceipts
+from fedforget.attestation.unsigned import sign_stored
 from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.confirmation import confirmation
 from fedforget.erasure_service.current_key import CurrentKey
@@ -25,8 +27,8 @@ from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests, ids_like
 from fedforget.errors import FedForgetError
 from fedforget.server.erasure_queue import NO_MEMBER
-from fedforget.server.request import ErasureRequest, PartialErasure
 from fedforget.server.receipt import Receipt
+from fedforget.server.request import ErasureRequest, PartialErasure
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
@@ -157,11 +159,12 @@ class Dispatcher:
             self.files.add(json.loads(batch["content"]))
             self._wake_worker()
         elif place is Place.DONE:
-            self._finish(batch, self.files.receipt(erasure))
+            stored = StoredReceipts.read(self.files.run)
+            self._finish(batch, stored.receipt(erasure), stored.federation)
         elif place is Place.REFUSED:
             reason = self.files.why_refused(erasure)
             if reason.startswith(NO_MEMBER):
-                self._finish(batch, None)
+                self._finish(batch)
             else:
                 log.error("erasure %s was refused: %s", erasure, reason)
                 self._return(erasure, reason)
@@ -172,18 +175,13 @@ class Dispatcher:
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 
-    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None) -> None:
+    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None = None, federation: str = "") -> None:
         """Sign the receipt and finish the batch's requests, not before somebody else's would be."""
         requests = self.requests.of_batch(batch["id"])
         if receipt is not None:
             if _open_wipes(receipt) and not any(self._is_late(request) for request in requests):
                 return
-            persons = [
-                Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms
-            ]
-            federation = self._federation()
-            if federation is None:
-                return
+            persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
             self.chain.append(receipt, persons, self.key.get(), federation)
         if self.clock() < batch["not_before"]:
             return
@@ -200,15 +198,10 @@ class Dispatcher:
 
     def _sign_others(self) -> None:
         """Sign receipts of erasures that were not asked for here, and those whose confirmations have grown."""
-        if (signature := self.files.signature()) == self._signed or (federation := self._federation()) is None:
+        if (signature := self.files.signature()) == self._signed:
             return
         ours = {batch["id"] for batch in self.requests.batches()}
-        for receipt in self.files.receipts():
-            if receipt.request in ours:
-                continue
-            known = self.chain.newest(receipt.request)
-            persons = persons_of(receipt) if known is None else known.persons
-            self.chain.append(receipt, persons, self.key.get(), federation)
+        sign_stored(self.files.run, self.key.get(), without=ours)
         if not ours:
             self._signed = signature
 

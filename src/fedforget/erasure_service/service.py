@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.erasure_service import call_log, callbacks, subject_requests, tokens
+from fedforget.erasure_service import callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
 from fedforget.erasure_service.call_log import CallLog
-from fedforget.erasure_service.callbacks import CallbackSender, CallbackStore
+from fedforget.erasure_service.callbacks import CallbackStore
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
 from fedforget.erasure_service.notifications import Notifications

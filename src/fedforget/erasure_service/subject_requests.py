@@ -89,9 +89,7 @@ class SubjectRequest:
 
     @classmethod
     def of_row(cls, row: sqlite3.Row) -> SubjectRequest:
-        lists = {
-            name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")
-        }
+        lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")}
         return cls(**{**dict(row), **lists, "state": State(row["state"]), "approved": bool(row["approved"])})
 
 
@@ -240,8 +238,7 @@ class SubjectRequests:
     def return_batch(self, batch: str, note: str, not_before: float) -> None:
         """Make the requests of a refused batch pending again; they are tried again from a time on."""
         change = (
-            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? "
-            "WHERE batch = ? AND state = ?"
+            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? WHERE batch = ? AND state = ?"
         )
         with self.writing() as db:
             db.execute(change, (State.PENDING, note, not_before, batch, State.IN_PROGRESS))
