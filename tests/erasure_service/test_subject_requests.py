@@ -155,9 +155,14 @@ def test_pages_are_newest_first_and_miss_none(store):
 
 def test_a_failed_transaction_leaves_nothing(store):
     request = made()
-    with pytest.raises(RuntimeError), store.writing():
-        store.add(request)
-        raise RuntimeError
+
+    def fail():
+        with store.writing():
+            store.add(request)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert store.find(request.reference) is None
 
 

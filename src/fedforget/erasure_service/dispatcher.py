@@ -111,7 +111,7 @@ class Dispatcher:
 
     def _start_due(self) -> None:
         status, now = self.status(), self.clock()
-        if status is None:
+        if status is None or not status.method:
             return
         waiting = [
             request

@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS subject_request (
     reference TEXT PRIMARY KEY, id TEXT, users TEXT, items TEXT, callbacks TEXT, pseudonyms TEXT NOT NULL,
     digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
     submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
-    approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT, not_before REAL NOT NULL DEFAULT 0
+    approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
+    not_before REAL NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
