@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-schemathesis = pytest.importorskip("schemathesis")
+pytest.importorskip("schemathesis")
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+import schemathesis
 from hypothesis import HealthCheck, settings
 
 from fedforget.erasure_service.app import create_app
