@@ -173,9 +173,7 @@ def queued(request: SubjectRequest) -> Queued:
 def signed(entry: SignedReceipt) -> Signed:
     """A signed receipt as it is listed."""
     previous, issued = entry.predicate["previous"], entry.predicate["issued"]
-    return Signed(
-        number=entry.number, request=entry.request, digest=entry.digest, previous=previous, issued=issued
-    )
+    return Signed(number=entry.number, request=entry.request, digest=entry.digest, previous=previous, issued=issued)
 
 
 def verified(result: Verification) -> Verified:

@@ -37,7 +37,9 @@ def documented(*codes: int, standard: bool = False) -> dict[int | str, dict[str,
     return {code: {"description": HTTPStatus(code).phrase, "content": content} for code in (*common, *codes)}
 
 
-def answer(request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str) -> Response:
+def answer(
+    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str
+) -> Response:
     """An error in the form of the API that was called."""
     if request.url.path.startswith("/opendsr"):
         return JSONResponse(opendsr.error_body(code, detail, list(errors) or None), code, headers)
