@@ -11,6 +11,7 @@ from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.bench_accuracy import accuracy
 from fedforget.cli.bench_secure import secure
+from fedforget.cli.bench_service import service
 from fedforget.cli.data import AsJson, Folder
 from fedforget.cli.flower import refuse_without_flower
 from fedforget.cli.recovery import recovery_table
@@ -28,6 +29,7 @@ Data = Annotated[str, typer.Option(help="Data set, by name or file.")]
 app = typer.Typer(no_args_is_help=True, help="Benchmarks of speed, accuracy, unlearning and memory.")
 app.command()(accuracy)
 app.command()(secure)
+app.command()(service)
 
 
 @app.command()

@@ -1,0 +1,49 @@
+"""HttpConnection: a connection that is kept open, with as much of HTTP as benchmarks of a local service need."""
+
+from __future__ import annotations
+
+import asyncio
+
+#: Seconds after which a call has failed.
+PATIENCE = 30.0
+
+
+class HttpConnection:
+    """One connection to an address, opened at the first call and again after an error."""
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self.host, self.port = host, port
+        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """The status and the body of an answer; ``OSError``, ``EOFError`` or ``ValueError`` if there is none."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._call(method, path, body)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _call(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self.host, self.port)
+        reader, writer = self._streams
+        kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+        writer.write(f"{method} {path} HTTP/1.1\r\n{self._head}{kind}\r\n".encode() + body)
+        await writer.drain()
+        status = int((await reader.readuntil(b"\r\n")).split()[1])
+        headers = {}
+        while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        content = await reader.readexactly(int(headers["content-length"]))
+        if headers.get("connection") == "close":
+            self.close()
+        return status, content
