@@ -13,14 +13,14 @@ from rich import box
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
-from fedforget.cli.requests import on_network, open_service
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
-from fedforget.server.service import Service
+from fedforget.server.run_config import on_network
+from fedforget.server.service import Service, open_service
 
 
 def receipts(

@@ -321,6 +321,11 @@ class Service(Coordinator):
         self._grow()
 
 
+def open_service(path: Path) -> Service:
+    """The server of a run on a network, for reading: it cannot reach devices."""
+    return Service(path, lambda *_: None)  # type: ignore[arg-type]
+
+
 def _on_commit(request: ErasureRequest, registry: NodeRegistry) -> None:
     """Remove what was forgotten from the registry."""
     registry.remove_users(request.users, request.id)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedforget.device.compute import Compute
+from fedforget.runtime.files import only_writer
 from fedforget.server.coordinator import OnRequest
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import OnRound
@@ -47,6 +48,8 @@ class QueuedErasures:
         the queue; one that cannot be carried out is refused.
         """
         while self.pending():
+            with only_writer(self.path):  # raises BusyError before the run is opened, which may take seconds
+                pass
             with closing(Federation.open(self.path, compute=self._compute)) as fed:
                 self._carry_out_with(fed)
 
