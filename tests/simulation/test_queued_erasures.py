@@ -16,7 +16,7 @@ import fedforget as ff
 from fedforget.errors import BusyError, RunError
 from fedforget.runtime.files import only_writer
 from fedforget.runtime.randomness import UserId
-from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.erasure_queue import NO_MEMBER, ErasureQueue
 from fedforget.server.history import History
 from fedforget.server.request import ErasureRequest, PartialErasure
 from fedforget.simulation.queued_erasures import QueuedErasures
@@ -25,7 +25,6 @@ from tests.forks import processes
 from tests.small_federations import first_in, trained
 
 METHOD = ff.FRU(0.4, stride=3).settings()
-NOBODY = "None of its users is a member."
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def test_a_request_for_nothing_is_refused(kind, base, copy):
     }[kind]
     run = copy(request, after := asked(base.users[0]))
     QueuedErasures(run).carry_out()
-    assert ErasureQueue(run).refused() == {request.id: NOBODY}
+    assert ErasureQueue(run).refused() == {request.id: NO_MEMBER}
     assert [receipt.request for receipt in receipts(run)] == [after.id]
 
 
@@ -296,7 +295,7 @@ def test_killed_anywhere_each_request_is_carried_out_once(
         assert [(r.request, r.digest_after) for r in receipts(run)] == list(
             zip([first.id, last.id], unbroken, strict=True)
         )
-        assert ErasureQueue(run).refused() == {again.id: NOBODY}
+        assert ErasureQueue(run).refused() == {again.id: NO_MEMBER}
         assert members(run) == members(base.run) - set(base.users[:2])
         assert sorted(path.suffix for path in (run / "queue").iterdir()) == [".refused"]
 

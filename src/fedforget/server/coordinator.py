@@ -14,6 +14,7 @@ from fedforget.runtime.fallbacks import Fallback
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
+from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.history import History, OnRound, RoundRecord
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
@@ -167,7 +168,7 @@ class Coordinator(ABC):
             if self._run.queue is not None and done:
                 self._run.queue.remove(request.id)
             elif self._run.queue is not None:
-                self._run.queue.refuse(request.id, "None of its users is a member.")
+                self._run.queue.refuse(request.id, NO_MEMBER)
         return True
 
     def receipts(self) -> list[Receipt]:

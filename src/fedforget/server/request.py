@@ -80,6 +80,13 @@ class ErasureRequest:
         )
         return (set(self.users), stored) == (set(users), wanted) and self.method == json.loads(json.dumps(method))
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ErasureRequest:
+        """From plain values, as of ``asdict``."""
+        partial = tuple(PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ()))
+        lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
+        return cls(**{**values, **lists})
+
     def save(self, path: Path) -> None:
         """Write a JSON file, with a digest: damage must not change who is forgotten."""
         write_file(path, to_checked_json(asdict(self)))
@@ -90,12 +97,7 @@ class ErasureRequest:
         if not path.exists():
             return None
         try:
-            values = from_checked_json(path.read_bytes())
-            partial = tuple(
-                PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ())
-            )
-            lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
-            return cls(**{**values, **lists})
+            return cls.from_dict(from_checked_json(path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
