@@ -61,7 +61,7 @@ class TestOwn:
         found.verify_directly_issued_by(found)
         usage = found.extensions.get_extension_for_class(x509.KeyUsage).value
         assert usage.digital_signature
-        assert not (usage.key_cert_sign or usage.key_agreement or usage.content_commitment)
+        assert not any([usage.key_cert_sign, usage.key_agreement, usage.content_commitment])
         assert (found.not_valid_after_utc - found.not_valid_before_utc).days >= 3650
 
     def test_signatures_verify_by_the_certificate(self, run: Path) -> None:
