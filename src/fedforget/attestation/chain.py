@@ -26,7 +26,7 @@ from fedforget.attestation.statement import (
 )
 from fedforget.errors import ReceiptError
 from fedforget.runtime.files import make_folder, only_writer, write_file
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 FOLDER = Path("receipts") / "signed"
 NAME = re.compile(r"([0-9]{6,})-([0-9A-Za-z_-]{1,64})\.json")

@@ -10,7 +10,7 @@ from typing import Any
 from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.randomness import UserId
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 

@@ -22,7 +22,7 @@ from typing import Any
 from fedforget.attestation.canonical_json import canonical, read_object
 from fedforget.attestation.person import PSEUDONYM, Person
 from fedforget.errors import ReceiptError
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "tag:fedforget,2026:erasure/v1"

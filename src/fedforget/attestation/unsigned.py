@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain, SignedReceipt
@@ -11,13 +12,16 @@ from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import ReceiptError
 
 
-def sign_stored(run: Path, key: SigningKey) -> list[SignedReceipt]:
+def sign_stored(run: Path, key: SigningKey, without: Collection[str] = ()) -> list[SignedReceipt]:
     """Sign the receipts in the history of a run, in their order; returns the new entries of the chain.
 
-    A request that was signed before keeps the names of its persons. A receipt that was changed is refused.
+    A request that was signed before keeps the names of its persons. A receipt that was changed is refused. Requests in
+    ``without`` are left out.
     """
     stored, chain, signed = StoredReceipts.read(run), ReceiptChain(run), []
     for request in stored.history:
+        if request in without:
+            continue
         try:
             receipt = stored.receipt(request)
         except ValueError as error:

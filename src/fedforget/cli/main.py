@@ -25,6 +25,7 @@ from fedforget.cli import (
     receipts,
     reproduce,
     runs,
+    serve,
 )
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
@@ -49,6 +50,7 @@ app.command()(runs.recommend)
 app.command()(runs.export)
 app.command()(forget.forget)
 app.command()(receipts.receipts)
+app.command()(serve.serve)
 app.command()(components.components)
 app.command()(reproduce.reproduce)
 

@@ -10,11 +10,11 @@ from fedforget.cli import show
 from fedforget.errors import FedForgetError, RunError
 from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, checked_users
 from fedforget.server.run_config import read_config
 from fedforget.server.service import Service
 from fedforget.server.unlearning import Method
-from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum
 
 

@@ -15,6 +15,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import History, OnRound, RoundRecord
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import run_rounds
@@ -24,7 +25,6 @@ from fedforget.server.state import ServerState
 from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.estimate import Estimate
-from fedforget.server.unlearning.receipt import Receipt
 
 #: Called with a request before it is carried out.
 OnRequest = Callable[[ErasureRequest], None]

@@ -15,6 +15,8 @@ from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.server.request import ErasureRequest
 
+#: Why a request of nobody in the federation is not carried out.
+NO_MEMBER = "None of its users is a member."
 #: Age in seconds at which a partly written file is taken for one that a crash left.
 STALE = 60.0
 

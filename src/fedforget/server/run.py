@@ -22,10 +22,10 @@ from fedforget.errors import BusyError, RunError
 from fedforget.runtime.fallbacks import Collected, Fallback, collect
 from fedforget.runtime.files import can_write, file_signature, make_folder, only_writer, remove_folder, write_file
 from fedforget.server.history import History
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference, read_config
 from fedforget.server.trajectory import OpenDevices, Trajectory
-from fedforget.server.unlearning.receipt import Receipt
 
 
 class Run:

@@ -21,7 +21,7 @@ from fedforget.server.backoff import Backoff
 from fedforget.server.clients import Clients
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.erasure import Erasure
-from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.erasure_queue import NO_MEMBER, ErasureQueue
 from fedforget.server.fleet import Fleet, FleetEvaluation
 from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.node_registry import NodeRegistry
@@ -250,7 +250,7 @@ class Service(Coordinator):
                     return
                 devices_asked = True
             if not request.users and not request.partial:
-                self.queue.refuse(request.id, "None of its users is a member.")
+                self.queue.refuse(request.id, NO_MEMBER)
                 continue
             items = f" and items of {len(request.partial)} users who stay" if request.partial else ""
             tell(f"forgetting {len(request.users)} users{items}, request {request.id}")
