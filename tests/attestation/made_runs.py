@@ -14,7 +14,7 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.server.history import History
 from fedforget.server.presets import configure
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 
 SALT = "00112233445566778899aabbccddeeff"
 ANNA, ANNAS_REQUEST = "anna@example.org", "9f8c1c1e-6f0b-4c55-8a55-0d9d4b6f7a01"
