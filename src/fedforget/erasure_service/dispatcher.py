@@ -44,6 +44,7 @@ class Dispatcher:
 
     def __init__(
         self,
+        federation: str,
         files: QueueFiles,
         requests: SubjectRequests,
         batching: Batching,
@@ -54,7 +55,7 @@ class Dispatcher:
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.files, self.requests, self.batching = files, requests, batching
+        self.federation, self.files, self.requests, self.batching = federation, files, requests, batching
         self.chain, self.key, self.notifications = chain, key, notifications
         self.status, self._wake_worker, self.clock = status, wake, clock
         self.warnings: list[str] = []
@@ -86,9 +87,8 @@ class Dispatcher:
 
     def tick(self) -> None:
         """Do whatever can be done now."""
-        for batch in self.requests.batches():
-            self._follow(batch)
-        self._start_due()
+        busy = [self._follow(batch) for batch in self.requests.batches()]
+        self._start_due(busy=any(busy))
         self._sign_others()
 
     def _run(self) -> None:
@@ -109,7 +109,8 @@ class Dispatcher:
     def _warn(self, *texts: str) -> None:
         self.warnings = list(texts)
 
-    def _start_due(self) -> None:
+    def _start_due(self, *, busy: bool) -> None:
+        """Start what is due. While an erasure is carried out requests collect, as long as their deadlines allow."""
         status, now = self.status(), self.clock()
         if status is None or not status.method:
             return
@@ -122,7 +123,7 @@ class Dispatcher:
         times = [(request.received, request.deadline) for request in waiting]
         why = "operator" if waiting and self._start_now else self.batching.due(times, last, now, self.duration())
         self._start_now = False
-        if why is None:
+        if why is None or (busy and why not in ("operator", "deadline")):
             return
         if why == "deadline":
             log.warning("a deadline is near: %d requests are carried out now", len(waiting))
@@ -152,15 +153,17 @@ class Dispatcher:
         self._wake_worker()
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
 
-    def _follow(self, batch: sqlite3.Row) -> None:
-        """Finish a batch whose erasure is done, or queue it again if a kill came before that."""
+    def _follow(self, batch: sqlite3.Row) -> bool:
+        """Finish a batch whose erasure is done, or queue it again if a kill came before that.
+
+        Returns whether the erasure is still to be carried out.
+        """
         erasure, place = batch["id"], self.files.place(batch["id"])
         if place is Place.ABSENT:
             self.files.add(json.loads(batch["content"]))
             self._wake_worker()
         elif place is Place.DONE:
-            stored = StoredReceipts.read(self.files.run)
-            self._finish(batch, stored.receipt(erasure), stored.federation)
+            self._finish(batch, StoredReceipts.read(self.files.run).receipt(erasure))
         elif place is Place.REFUSED:
             reason = self.files.why_refused(erasure)
             if reason.startswith(NO_MEMBER):
@@ -168,6 +171,7 @@ class Dispatcher:
             else:
                 log.error("erasure %s was refused: %s", erasure, reason)
                 self._return(erasure, reason)
+        return place not in (Place.DONE, Place.REFUSED)
 
     def _return(self, erasure: str, reason: str) -> None:
         with self.requests.writing():
@@ -175,14 +179,14 @@ class Dispatcher:
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 
-    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None = None, federation: str = "") -> None:
+    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None = None) -> None:
         """Sign the receipt and finish the batch's requests, not before somebody else's would be."""
         requests = self.requests.of_batch(batch["id"])
         if receipt is not None:
             if _open_wipes(receipt) and not any(self._is_late(request) for request in requests):
                 return
             persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
-            self.chain.append(receipt, persons, self.key.get(), federation)
+            self.chain.append(receipt, persons, self.key.get(), self.federation)
         if self.clock() < batch["not_before"]:
             return
         now = self.clock()
@@ -190,7 +194,7 @@ class Dispatcher:
             for request in requests:
                 if request.id is None:
                     continue
-                signed = confirmation(request, now, self._federation() or "", self.key.get())
+                signed = confirmation(request, now, self.federation, self.key.get())
                 self.requests.finish(request.reference, State.COMPLETED, now, signed)
                 self.notifications.add_one(request.reference, request)
             self.requests.close_batch(batch["id"], "done")
@@ -204,10 +208,6 @@ class Dispatcher:
         sign_stored(self.files.run, self.key.get(), without=ours)
         if not ours:
             self._signed = signature
-
-    def _federation(self) -> str | None:
-        status = self.status()
-        return None if status is None else status.federation
 
     def _is_late(self, request: SubjectRequest) -> bool:
         return self.batching.is_near(request.deadline, self.clock(), self.duration())

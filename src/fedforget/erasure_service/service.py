@@ -34,7 +34,7 @@ class ErasureService:
 
     def __init__(self, run: Path, settings: ServiceSettings) -> None:
         self.run, self.settings = run, settings.named()
-        self.engine = _engine(run)
+        self.engine, self.federation = _read_config(run)
         self._lock = only_writer(make_folder(run / FOLDER))
         self._lock.__enter__()
         schema = subject_requests.SCHEMA + callbacks.SCHEMA
@@ -50,6 +50,7 @@ class ErasureService:
         self.callbacks = CallbackStore(self.requests.db)
         self.notifications = Notifications(self.requests, self.callbacks, settings.url)
         self.dispatcher = Dispatcher(
+            self.federation,
             QueueFiles(run),
             self.requests,
             settings.batching,
@@ -92,10 +93,10 @@ class ErasureService:
         return {"X-OpenDSR-Processor-Domain": self.settings.domain, "X-OpenDSR-Signature": signature}
 
 
-def _engine(run: Path) -> str:
-    """Where the devices of a run are: "simulation", or on a network."""
+def _read_config(run: Path) -> tuple[str, str]:
+    """Where the devices of a run are ("simulation", or on a network), and the id of its federation."""
     try:
         values = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return str(values.get("engine", "simulation")), str(values["id"])
+    except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{run} is not a run folder: {error}.", "Train first: fedforget train DATA --out RUN") from error
-    return str(values.get("engine", "simulation"))

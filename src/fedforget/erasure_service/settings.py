@@ -21,8 +21,8 @@ from fedforget.runtime.settings import build_from
 class ServiceSettings:
     """The settings of ``fedforget serve``, as in its configuration file.
 
-    Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make.
-    ``callback_hosts`` may be called back, ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
+    Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
+    ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
     approves each request. ``insecure`` allows to listen beyond this machine without TLS.
     """
 
