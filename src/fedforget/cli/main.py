@@ -25,6 +25,7 @@ from fedforget.cli import (
     receipts,
     reproduce,
     runs,
+    tokens,
 )
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
@@ -42,6 +43,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
 app.add_typer(device.app, name="device")
+app.add_typer(tokens.app, name="token")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)
