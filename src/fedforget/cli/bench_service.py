@@ -43,7 +43,8 @@ def _reads_table(reads: dict[str, Any]) -> Any:
         (label, *(f"{1000 * reads[kind][point]:.1f}" if reads[kind] else "–" for point in columns[1:]))
         for label, kind in kinds.items()
     ]
-    title = f"{reads['achieved_rate']:.1f} reads a second for {reads['seconds']:g} s, {sum(reads['errors'].values())} errors"
+    errors = sum(reads["errors"].values())
+    title = f"{reads['achieved_rate']:.1f} reads a second for {reads['seconds']:g} s, {errors} errors"
     caption = f"a replay ran {reads['replayed_share']:.0%} of the time, {reads['erasures']} erasures"
     return show.table(columns, rows, title=title, caption=caption)
 
