@@ -45,11 +45,7 @@ def demo(out: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     for reader in readers:
         reader.start()
     try:
-        wait_for(
-            lambda: any(LAST_LINE in line for line in list(printed)) or process.poll() is not None,
-            PATIENCE,
-            "it serves",
-        )
+        wait_for(lambda: LAST_LINE in "".join(printed) or process.poll() is not None, PATIENCE, "it serves")
         assert process.poll() is None, "".join(errors)
         yield process, "".join(printed)
         process.send_signal(signal.SIGINT)
