@@ -108,6 +108,7 @@ def read_while_replaying(
             replays.stop()
             thread.join()
         finished = len(list(run.glob("receipts/*.json"))) - before
+        wait_for(lambda: not _unfinished(service), COMPLETE_SECONDS, "all requests are completed")
     due = np.array(load_.due)
     replayed = replays.at(due + load_.began)
     return {

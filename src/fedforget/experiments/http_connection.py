@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 #: Seconds after which a call has failed.
 PATIENCE = 30.0
@@ -22,14 +23,16 @@ class HttpConnection:
             async with asyncio.timeout(PATIENCE):
                 return await self._call(method, path, body)
         except BaseException:
-            self.close()
+            await self.close()
             raise
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connection."""
         if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+            (_, writer), self._streams = self._streams, None
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _call(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if self._streams is None:
@@ -45,5 +48,5 @@ class HttpConnection:
             headers[name.strip().lower()] = value.strip()
         content = await reader.readexactly(int(headers["content-length"]))
         if headers.get("connection") == "close":
-            self.close()
+            await self.close()
         return status, content

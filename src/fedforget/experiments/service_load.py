@@ -81,7 +81,7 @@ async def read(plan: Plan) -> Load:
     await asyncio.gather(*calls)
     load.began, load.elapsed, load.errors = start, loop.time() - start, dict(errors)
     for connection in connections:
-        connection.close()
+        await connection.close()
     return load
 
 

@@ -85,7 +85,7 @@ async def post_all(
         except (OSError, EOFError, ValueError):
             pass  # the service was killed
         finally:
-            connection.close()
+            await connection.close()
 
     await asyncio.gather(*(post() for _ in range(connections)))
     return answers
