@@ -119,7 +119,7 @@ def _require_attestation() -> None:
 
 def _check_run(run: Path) -> None:
     """Raise an error for a folder that is not a run, before anything is written to it."""
-    from fedforget.server.run_config import read_config
+    from fedforget.server.config_file import read_config
 
     read_config(run / "config.toml")
 
