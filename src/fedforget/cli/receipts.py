@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich import box
 
-from fedforget.cli import show
+from fedforget.cli import show, signed_receipts
+from fedforget.cli.command_group import CommandGroup
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
 from fedforget.cli.runs import Run, open_run
@@ -22,7 +23,13 @@ from fedforget.server.config_file import on_network
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.service import Service, open_service
 
+app = typer.Typer(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="| COMMAND [ARGS]...")
+app.command("verify")(signed_receipts.verify)
+app.command("sign")(signed_receipts.sign)
+app.command("rotate-key")(signed_receipts.rotate_key)
 
+
+@app.callback()
 def receipts(
     run: Run,
     check: Annotated[
@@ -36,7 +43,7 @@ def receipts(
 ) -> None:
     """List the erasures of a run, and damage to its files.
 
-    With --check and --salt, find out whether a user was forgotten.
+    With --check and --salt, find out whether a user was forgotten. The commands are for signed receipts.
     """
     if (check is None) != (salt is None):
         raise ConfigError(
