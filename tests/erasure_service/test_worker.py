@@ -152,6 +152,15 @@ def test_the_queue_is_carried_out_and_its_progress_is_reported(base, run, worker
     assert ErasureQueue(run).refused() == {requests[1].id: NO_MEMBER}
 
 
+def test_the_end_of_an_erasure_is_reported_at_once_however_long_reading_takes(base, run, worker, monkeypatch):
+    monkeypatch.setattr(module, "READING_SHARE", 1e-9)
+    one, reports = worker
+    one.turn()
+    ErasureQueue(run).add(asked(base.users[0]))
+    one.turn()
+    assert (reports[-1].waiting, reports[-1].trajectory) == (None, 2)
+
+
 def test_no_report_names_a_user(base, run, worker):
     one, reports = worker
     ErasureQueue(run).add(asked(*base.users))

@@ -74,6 +74,16 @@ def test_the_progress_of_an_erasure_on_the_network_is_read_while_the_server_work
     assert all(status.error is None for status in reports)
 
 
+def test_a_request_that_is_queued_again_after_its_receipt_is_only_removed(world):
+    world.train(2)
+    request = ErasureRequest.new(USERS[:1], ff.FRU(0.4).settings())
+    for _ in range(2):
+        ErasureQueue(world.run).add(request)
+        world.service.serve(2)
+    assert [receipt.request for receipt in world.service.receipts()] == [request.id]
+    assert (world.service.queue.waiting(), world.service.queue.refused()) == ([], {})
+
+
 def test_reading_changes_nothing(world):
     world.train(3)
     world.service.close()

@@ -68,7 +68,7 @@ class RunWorker:
             else:
                 self._stopped = None
                 self._erasing.succeeded()
-            self._read()
+            self._read(at_once=self.status.waiting is not None)
 
     def _carry_out(self) -> None:
         """Carry out the interrupted erasure and the queue of a simulated run."""
