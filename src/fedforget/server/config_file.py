@@ -1,4 +1,4 @@
-"""``config.toml`` of a run folder, read without the components that it names."""
+"""The ``config.toml`` of a run folder, as plain tables: for processes that must not load numerical packages."""
 
 from __future__ import annotations
 
