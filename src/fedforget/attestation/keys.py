@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from fedforget.attestation.certificate import Certificate, key_id, self_signed
 from fedforget.errors import SigningKeyError
 from fedforget.runtime.files import make_folder, only_writer, refused, write_file
-from fedforget.server.run_config import read_config
+from fedforget.server.config_file import read_config
 
 FOLDER = Path("service") / "signing"
 CURVE = ec.SECP256R1()

@@ -25,7 +25,7 @@ from fedforget.attestation.statement import (
 )
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import ReceiptError
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import UserId
 
 #: What failed is read once more after this many seconds, since a server may be writing.
 SETTLE_SECONDS = 0.3

@@ -19,7 +19,7 @@ from fedforget.runtime.files import reason_of, refused
 
 if TYPE_CHECKING:
     from fedforget.attestation import Finding, Verification
-    from fedforget.runtime.randomness import UserId
+    from fedforget.runtime.ids import UserId
 
 #: Digits of a SHA-256 in hexadecimal.
 DIGITS = 64
@@ -122,7 +122,7 @@ def _require_attestation() -> None:
 
 def _check_run(run: Path) -> None:
     """Raise an error for a folder that is not a run, before anything is written to it."""
-    from fedforget.server.run_config import read_config
+    from fedforget.server.config_file import read_config
 
     read_config(run / "config.toml")
 
