@@ -27,6 +27,7 @@ from fedforget.attestation import (
     verify_run,
 )
 from fedforget.attestation.canonical_json import canonical
+from fedforget.attestation.certificate import Certificate
 from fedforget.attestation.chain import FOLDER
 from fedforget.attestation.envelope import Envelope
 from fedforget.attestation.keys import stored_certificates
@@ -138,6 +139,17 @@ class TestWhole:
         monkeypatch.setattr(StoredReceipts, "read", halfway)
         assert verify_run(run).passed
         assert len(seen) == 2
+
+    def test_a_key_that_is_replaced_meanwhile(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read, calls = verify.stored_certificates, []
+
+        def late(folder: Path) -> list[Certificate]:
+            calls.append(read(folder))
+            return calls[-1] if len(calls) > 1 else calls[-1][:1]
+
+        monkeypatch.setattr(verify, "stored_certificates", late)
+        assert verify_run(run).passed
+        assert len(calls) == 2
 
 
 class TestFound:

@@ -99,18 +99,16 @@ def verify_run(run: Path, certificates: Sequence[str] | None = None, head: str |
     ``certificates`` are those to trust, in PEM; by default all that the run folder has. ``head`` is the digest of an
     entry that was noted earlier: only with it is the removal of the newest entries found.
     """
-    trusted = stored_certificates(run) if certificates is None else _parsed(certificates)
-    stored = StoredReceipts.read(run)
+    given = None if certificates is None else _parsed(certificates)
+    read = _read(run, given)
     for _ in range(ATTEMPTS):
-        result = _verify(run, stored, trusted, certificates is not None, head)
+        result = _verify(run, *read, given is not None, head)
         if result.passed:
             break
         time.sleep(SETTLE_SECONDS)
-        again = StoredReceipts.read(run)
-        if again == stored:
+        before, read = read, _read(run, given)
+        if read == before:
             break
-        stored = again
-        trusted = stored_certificates(run) if certificates is None else trusted
     return result
 
 
@@ -129,6 +127,11 @@ def verify_file(path: Path, certificates: Sequence[str]) -> Verification:
     reason = _signature(envelope, entry, trusted)
     problem = Problem.SIGNATURE if reason else None
     return Verification([Finding(path.name, entry.request, entry.number, problem, reason)], [entry], True)
+
+
+def _read(run: Path, given: Sequence[Certificate] | None) -> tuple[StoredReceipts, Sequence[Certificate]]:
+    """What is stored, and then the certificates: those of all keys that have signed it."""
+    return StoredReceipts.read(run), stored_certificates(run) if given is None else given
 
 
 def _verify(
