@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -118,6 +119,14 @@ def test_files_are_private_and_hold_no_secret(tmp_path: Path) -> None:
         assert all(secret.encode() not in path.read_bytes() for path in files)
         assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
         assert stat.S_IMODE((tmp_path / "service").stat().st_mode) == 0o700
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with closing(open_state(tmp_path, SCHEMA)) as db, ThreadPoolExecutor(8) as threads:
+        store = TokenStore(db)
+        tokens = list(threads.map(lambda number: store.add(str(number), Role.AUDITOR), range(20)))
+        holders = threads.map(lambda token: store.check(token, datetime.now(UTC)), tokens * 50)
+        assert [holder and holder.name for holder in holders] == [str(number) for number in range(20)] * 50
 
 
 def test_another_process_adds_and_revokes_while_the_service_reads(tmp_path: Path, shell: Shell) -> None:
