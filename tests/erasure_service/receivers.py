@@ -1,4 +1,4 @@
-"""Receiver: a real HTTP or HTTPS server on loopback that answers callbacks as told."""
+"""Receiver: a real HTTP or HTTPS server on loopback that answers callbacks as told, and a client that may call it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,47 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from fedforget.erasure_service.callback_client import CallbackClient
+
+HOST = "hooks.example.org"
+#: Addresses that are not on the public internet, some within others.
+PRIVATE = [
+    "127.0.0.1",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "192.0.2.1",
+    "192.0.0.9",
+    "198.18.0.1",
+    "::",
+    "::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fc00::1",
+    "fec0::1",
+    "ff02::1",
+    "ff0e::1",
+    "2001:db8::1",
+    "3fff::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::10.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a00:1",
+    "64:ff9b:1::1",
+    "2002:7f00:1::",
+    "2002:c0a8:101::1",
+    "2001:0:7f00:1::",
+    "100::1",
+    "4000::1",
+]
 
 
 class Receiver:
@@ -63,3 +104,8 @@ def serving(receiver: Receiver, context: ssl.SSLContext | None = None) -> Iterat
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def loopback_client(**options: Any) -> CallbackClient:
+    """A client that finds the host on loopback and may call it there."""
+    return CallbackClient([HOST], [HOST], resolve=lambda *_: ["127.0.0.1"], **options)

@@ -1,5 +1,6 @@
 """The audit log: every call is in it, changes before their answer, and nothing that identifies a user."""
 
+import asyncio
 import os
 import signal
 import stat
@@ -107,6 +108,29 @@ def test_a_new_file_each_day_and_when_one_is_large(tmp_path: Path) -> None:
         assert names(tmp_path) == []
         log.add_durably(replace(CALL, status=6)).result(5)
         assert names(tmp_path) == ["calls-2026-11-22-000001.jsonl"]
+
+
+def test_a_client_that_goes_away_does_not_stop_the_log(tmp_path: Path) -> None:
+    with closing(CallLog(tmp_path, KEEP)) as log:
+        for _ in range(20):
+            assert not log.add_durably(CALL).cancel()
+        log.add_durably(CALL).result(5)
+        assert len(log.newest(100)) == 21
+
+
+def test_a_call_that_is_cancelled_is_recorded_without_an_answer(tmp_path: Path) -> None:
+    async def hangs(*_: Any) -> None:
+        await asyncio.sleep(3600)
+
+    async def cancelled(log: CallLog) -> None:
+        scope = {"type": "http", "method": "GET", "headers": []}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(CallRecorder(hangs, log)(scope, None, None), 0.01)  # type: ignore[arg-type]
+
+    log = CallLog(tmp_path, KEEP)
+    asyncio.run(cancelled(log))
+    log.close()
+    assert [call.status for call in log.newest(10)] == [0]
 
 
 def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:

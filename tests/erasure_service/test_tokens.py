@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -159,3 +161,11 @@ def test_commands_refuse_what_is_not_there(tmp_path: Path, shell: Shell) -> None
     shell("token", "add", tmp_path, "--role", "auditor", "--name", "a", "--expires", "soon", fails=1)
     assert "'soon'" in shell.errors
     shell("token", "add", tmp_path, "--role", "root", "--name", "a", fails=2)
+
+
+def test_access_needs_no_numeric_packages() -> None:
+    names = "tokens durations rates middleware call_log call_recorder callbacks callback_sender sessions state_file"
+    imports = "; ".join(f"import fedforget.erasure_service.{name}" for name in names.split())
+    code = f"import sys; {imports}; print([name for name in ('torch', 'numpy', 'fastapi') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedforget.errors import RunError
@@ -97,6 +97,7 @@ class CallLog:
         Calls that come at the same time share one synchronisation of the disk.
         """
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # a client that goes away cannot cancel it
         with self._changed:
             if self._closed:
                 self.lost += 1
@@ -120,9 +121,9 @@ class CallLog:
 
     def delete_old(self) -> None:
         """Delete the files of days that ended longer than ``keep`` ago."""
-        first = (self._clock() - self._keep).date()
+        first = (self._clock() - self._keep).date().isoformat()
         for path in self._files():
-            if date.fromisoformat(path.name[6:16]) < first:
+            if path.name[6:16] < first:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:

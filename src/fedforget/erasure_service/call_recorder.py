@@ -18,9 +18,9 @@ LONGEST = 128
 class CallRecorder:
     """Records each call as its answer begins; one that changed something is on disk before its answer is sent.
 
-    It reads what others put into ``scope["state"]``: ``call_id`` (by ``CallId``, around this), ``holder`` (a ``Holder``,
-    once the caller is known), ``reference`` (a short hash of the erasure request, by the handler) and, where the
-    framework does not name the route, ``route`` (its template).
+    It reads what others put into ``scope["state"]``: ``call_id`` (by ``CallId``, around this), ``holder`` (once the
+    caller is known), ``reference`` (a short hash of the erasure request, by the handler) and, where the framework does
+    not name the route, ``route`` (its template).
     """
 
     def __init__(self, app: App, log: CallLog) -> None:
@@ -47,14 +47,15 @@ class CallRecorder:
             if not failed:
                 await send(message)
 
+        unanswered = 0
         try:
             await self._app(scope, receive, recording)
         except Exception:
-            if not answered:
-                self._log.add(call(500))
+            unanswered = 500
             raise
-        if not answered:
-            self._log.add(call(0))
+        finally:
+            if not answered:
+                self._log.add(call(unanswered))
         return None
 
     async def _record(self, call: Call) -> bool:

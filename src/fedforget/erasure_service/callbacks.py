@@ -37,7 +37,7 @@ class Outcome(StrEnum):
     """What came of an attempt. Only ``FAILED`` is followed by another one."""
 
     DELIVERED = "delivered"
-    #: The receiver says that the signature is wrong (403).
+    #: The receiver says that the signature is wrong (403). Later callbacks of the request are still sent.
     REFUSED = "refused"
     GIVEN_UP = "given_up"
     FAILED = "failed"
