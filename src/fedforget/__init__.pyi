@@ -15,12 +15,12 @@ from .runtime.components import register
 from .server.aggregation import AggregationRule, Step
 from .server.optimiser import SGD, Adagrad, Adam, Optimiser, Yogi
 from .server.presets import configure
+from .server.receipt import Receipt
 from .server.run_config import RunConfig
 from .server.server_config import ServerConfig
 from .server.state import ServerState
 from .server.unlearning import FRU, Continue, FedRemove, Method, PastStep, Retrain
 from .server.unlearning.estimate import Estimate
-from .server.unlearning.receipt import Receipt
 from .simulation.federation import Federation
 from .version import __version__
 

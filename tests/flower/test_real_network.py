@@ -22,8 +22,8 @@ from fedforget.flower.testbed.node import Node, safe
 from fedforget.flower.testbed.trial import Trial
 from fedforget.runtime.randomness import UserId
 from fedforget.server.history import History
+from fedforget.server.receipt import Receipt
 from fedforget.server.run_config import RunConfig
-from fedforget.server.unlearning.receipt import Receipt
 
 pytestmark = pytest.mark.slow
 

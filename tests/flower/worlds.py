@@ -26,11 +26,11 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import History
 from fedforget.server.node_registry import NodeRegistry
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run_config import RunConfig
 from fedforget.server.service import Service, create_federation
 from fedforget.server.unlearning import Method
-from fedforget.server.unlearning.receipt import Receipt
 from tests.flower.in_process import InProcessGrid
 from tests.small_federations import named
 

@@ -15,9 +15,9 @@ import fedforget as ff
 from fedforget.cli.main import app
 from fedforget.errors import ConfigError
 from fedforget.runtime.randomness import user_key
+from fedforget.server.receipt import Receipt
 from fedforget.server.request_audit import RequestAudit, audit_request
 from fedforget.server.traces import find_traces
-from fedforget.server.unlearning.receipt import Receipt
 from tests.small_federations import FLOAT, build, first_in, named
 
 NAMED = named()

@@ -25,6 +25,7 @@ from fedforget.cli import (
     receipts,
     reproduce,
     runs,
+    serve,
     tokens,
 )
 from fedforget.cli.show import notes
@@ -43,6 +44,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
 app.add_typer(device.app, name="device")
+app.add_typer(receipts.app, name="receipts")
 app.add_typer(tokens.app, name="token")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
@@ -50,7 +52,7 @@ app.command()(runs.evaluate)
 app.command()(runs.recommend)
 app.command()(runs.export)
 app.command()(forget.forget)
-app.command()(receipts.receipts)
+app.command()(serve.serve)
 app.command()(components.components)
 app.command()(reproduce.reproduce)
 

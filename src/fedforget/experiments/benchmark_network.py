@@ -24,11 +24,11 @@ from fedforget.protocol.log import Log
 from fedforget.protocol.order import ORIGIN, Order
 from fedforget.protocol.tasks import Replay, Train
 from fedforget.protocol.training import SMALLEST_SUM
+from fedforget.server.receipt import Receipt
 from fedforget.server.run_config import RunConfig
 from fedforget.server.server_config import ServerConfig
 from fedforget.server.service import Service, create_federation
 from fedforget.server.unlearning import FRU, Method, Retrain, condensed_retrain
-from fedforget.server.unlearning.receipt import Receipt
 
 Say = Callable[[str], None]
 

@@ -13,7 +13,7 @@ from fedforget.device.scoring import scorer
 from fedforget.evaluation import Ranking, evaluate
 from fedforget.evaluation.ranking import Scorer
 from fedforget.runtime.workers import Workers
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 from fedforget.simulation.federation import Federation
 
 #: Positions of the points of a curve, as fractions of all rounds.

@@ -23,7 +23,7 @@ from fedforget.protocol.log import Log
 from fedforget.protocol.sampler import Sampler
 from fedforget.protocol.training import LocalTraining
 from fedforget.server.history import OnRound
-from fedforget.server.unlearning.receipt import Receipt
+from fedforget.server.receipt import Receipt
 from fedforget.simulation.federation import Federation
 
 REFERENCE = "retrain"

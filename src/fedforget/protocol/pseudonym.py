@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import UserId
 
 
 def pseudonym(user: UserId, salt: str) -> str:

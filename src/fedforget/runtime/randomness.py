@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedforget.runtime.compiled import exact
+from fedforget.runtime.ids import ItemId as ItemId
+from fedforget.runtime.ids import UserId as UserId
 
 Stream = NDArray[np.uint64]
-#: A user's id, as in the data.
-UserId = int | str
-ItemId = int | str
 #: One round, or a round for each user.
 Rounds = int | NDArray[np.int64]
 

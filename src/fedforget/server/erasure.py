@@ -14,6 +14,7 @@ from fedforget.runtime.fallbacks import expected
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.history import OnRound, RoundRecord
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, PartialErasure, checked_users
 from fedforget.server.roster import Roster
 from fedforget.server.rounds import Aggregator, run_rounds
@@ -23,7 +24,6 @@ from fedforget.server.unlearning import Method, default_method, why_chosen
 from fedforget.server.unlearning.cover import Cover
 from fedforget.server.unlearning.estimate import Estimate, estimate
 from fedforget.server.unlearning.method import Past
-from fedforget.server.unlearning.receipt import Receipt
 from fedforget.server.unlearning.unlearn import Quorum, Tally, replay
 from fedforget.version import __version__
 
@@ -100,7 +100,7 @@ class Erasure:
         waiting = self.run.waiting()
         if waiting is None:
             request = asked or ErasureRequest.new(self.users, settings, require or 0.0, self.partial)
-            return replace(request, method=settings, trajectory=self.config.trajectory + 1)
+            return replace(request, method=settings, trajectory=self.config.trajectory + 1, partial=tuple(self.partial))
         if waiting.asks_for(self.users, settings, self.partial):
             return waiting if require is None else replace(waiting, require=require)
         raise RunError(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import numbers
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.checked_json import from_checked_json, to_checked_json
 from fedforget.runtime.files import refused, write_file
-from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.runtime.ids import ItemId, UserId
 
 #: Items that users are to be forgotten for.
 ItemsOf = Mapping[UserId, Sequence[ItemId]]
@@ -68,12 +67,25 @@ class ErasureRequest:
         """The items to forget of users who stay, where they are known."""
         return {part.user: list(part.items) for part in self.partial if part.items}
 
+    def among(self, members: Collection[UserId]) -> ErasureRequest:
+        """The request without users who are not members, and without items of users who are forgotten as a whole."""
+        users = tuple(dict.fromkeys(user for user in self.users if user in members))
+        partial = tuple(part for part in self.partial if part.user in members and part.user not in users)
+        return replace(self, users=users, partial=partial)
+
     def asks_for(self, users: Sequence[UserId], method: dict[str, Any], partial: Sequence[PartialErasure] = ()) -> bool:
         """Whether it is for the same users and interactions by the same method."""
         stored, wanted = (
             {part.user: (part.number, frozenset(part.items)) for part in parts} for parts in (self.partial, partial)
         )
         return (set(self.users), stored) == (set(users), wanted) and self.method == json.loads(json.dumps(method))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ErasureRequest:
+        """From plain values, as of ``asdict``."""
+        partial = tuple(PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ()))
+        lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
+        return cls(**{**values, **lists})
 
     def save(self, path: Path) -> None:
         """Write a JSON file, with a digest: damage must not change who is forgotten."""
@@ -85,12 +97,7 @@ class ErasureRequest:
         if not path.exists():
             return None
         try:
-            values = from_checked_json(path.read_bytes())
-            partial = tuple(
-                PartialErasure(**{**part, "items": tuple(part["items"])}) for part in values.get("partial", ())
-            )
-            lists = {"users": tuple(values["users"]), "method": dict(values["method"]), "partial": partial}
-            return cls(**{**values, **lists})
+            return cls.from_dict(from_checked_json(path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise refused(path, error) or RunError(
                 f"{path} cannot be read: {error}.", "Remove it and ask again; the old model is still in service."
@@ -118,6 +125,6 @@ def checked_users(users: object, members: Sequence[UserId]) -> list[UserId]:
 def _user_id(user: object) -> UserId:
     if isinstance(user, str):
         return str(user)
-    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+    if isinstance(user, numbers.Integral) and not isinstance(user, bool):
         return int(user)
     raise ConfigError(f"{user!r} cannot be a user id.", "Ids are whole numbers or strings, as in the data.")

@@ -18,8 +18,8 @@ from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
+from fedforget.server.receipt import Receipt
 from fedforget.server.traces import find_traces
-from fedforget.server.unlearning.receipt import Receipt
 
 #: Parts of a configuration that an audit must share with a run.
 SAME = ("model", "sampler", "training", "server")

@@ -26,13 +26,13 @@ from fedforget.server.coordinator import Coordinator, OnRequest
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import OnRound, RoundRecord
 from fedforget.server.presets import configure, with_settings
+from fedforget.server.receipt import Receipt
 from fedforget.server.request import ItemsOf, PartialErasure
 from fedforget.server.roster import Roster
 from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig, new_id
 from fedforget.server.trajectory import Trajectory
 from fedforget.server.unlearning import Method
-from fedforget.server.unlearning.receipt import Receipt
 from fedforget.simulation import recommendations
 from fedforget.simulation.clients import Offline, SimulatedClients
 from fedforget.simulation.device_files import DeviceFiles
@@ -355,8 +355,9 @@ class Federation(Coordinator):
         items: ItemsOf | None = None,
         partial: Sequence[PartialErasure] = (),
     ) -> Erasure:
-        parts = [partial_erasure(self, user, unwanted, users) for user, unwanted in (items or {}).items()]
-        return Erasure(self._run, self.members, users, method, [*partial, *parts])
+        wanted = {**{part.user: part.items for part in partial}, **(items or {})}
+        parts = [partial_erasure(self, user, unwanted, users) for user, unwanted in wanted.items()]
+        return Erasure(self._run, self.members, users, method, parts)
 
     def _roll_back_devices(self, round_: int) -> None:
         self.devices.roll_back(round_)

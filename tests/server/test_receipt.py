@@ -10,7 +10,7 @@ import pytest
 
 import fedforget as ff
 from fedforget.protocol import reasons
-from fedforget.server.unlearning.receipt import Receipt, pseudonym
+from fedforget.server.receipt import Receipt, pseudonym
 
 SALT = "00112233445566778899aabbccddeeff"
 LEAVERS = ["anna.schmidt@example.org", 918273645]

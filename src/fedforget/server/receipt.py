@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import UserId
 
 #: The fields of a public receipt.
 PUBLIC = (

@@ -1,0 +1,79 @@
+"""Intake: from a request as it arrives to one that is stored."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+
+from fedforget.erasure_service.callbacks import validate
+from fedforget.erasure_service.opendsr import CreateRequest
+from fedforget.erasure_service.subject_requests import (
+    State,
+    SubjectRequest,
+    digest_of,
+    pseudonyms_of,
+    reference_of,
+)
+from fedforget.erasure_service.tokens import Holder
+from fedforget.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedforget.erasure_service.service import ErasureService
+
+#: Seconds by which clocks may differ.
+SKEW = 300.0
+
+
+def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: Holder) -> SubjectRequest:
+    """Check and store a request. What is unknown is accepted like what is known: the answer tells nothing about it."""
+    id_, now = str(asked.subject_request_id), time.time()
+    if asked.submitted_time.timestamp() > now + SKEW:
+        raise HTTPException(400, "submitted_time is in the future.")
+    if asked.items and service.engine != "simulation":
+        raise HTTPException(
+            400, "Items are forgotten on the user's device: fedforget device forget. Here whole persons are."
+        )
+    for url in asked.status_callback_urls:
+        try:
+            validate(url, service.settings.callback_hosts, service.settings.callback_private)
+        except ConfigError as error:
+            raise HTTPException(400, f"status_callback_urls: {error.problem} {error.hint}") from error
+    batching, requests = service.settings.batching, service.requests
+    submitted = min(asked.submitted_time.timestamp(), now)
+    deadline = submitted + batching.deadline.total_seconds()
+    duration = service.dispatcher.duration()
+    expected = batching.expected(now, deadline, requests.last_batch(), now, duration)
+    expected += duration if requests.batches() else 0.0
+    stored = requests.add(
+        SubjectRequest(
+            reference_of(id_),
+            id_,
+            tuple(asked.users),
+            tuple(asked.items),
+            tuple(asked.status_callback_urls),
+            pseudonyms_of(id_, asked.users),
+            digest_of(id_, body),
+            holder.id,
+            asked.regulation,
+            now,
+            submitted,
+            deadline,
+            expected,
+            State.PENDING,
+            approved=not service.settings.approval,
+        )
+    )
+    service.dispatcher.wake()
+    return stored
+
+
+def cancel(service: ErasureService, reference: str) -> None:
+    """Cancel a pending request."""
+    with service.requests.writing(scrubbed=True):
+        before = service.requests.find(reference, service.requests.db)
+        if before is None or before.state != State.PENDING:
+            raise HTTPException(400, "The request is not pending any more.")
+        service.requests.finish(reference, State.CANCELLED, time.time())
+        service.notifications.add_one(reference, before)

@@ -1,0 +1,102 @@
+"""ErasureService: everything that answers calls and carries requests out, for one run folder."""
+
+from __future__ import annotations
+
+import tomllib
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedforget.attestation.chain import ReceiptChain
+from fedforget.erasure_service import callbacks, subject_requests, tokens
+from fedforget.erasure_service.access import Access
+from fedforget.erasure_service.call_log import CallLog
+from fedforget.erasure_service.callbacks import CallbackStore
+from fedforget.erasure_service.current_key import CurrentKey
+from fedforget.erasure_service.dispatcher import Dispatcher
+from fedforget.erasure_service.notifications import Notifications
+from fedforget.erasure_service.queue_files import QueueFiles
+from fedforget.erasure_service.sessions import Sessions
+from fedforget.erasure_service.settings import ServiceSettings
+from fedforget.erasure_service.state_file import FOLDER, NAME, open_state
+from fedforget.erasure_service.subject_requests import SubjectRequests
+from fedforget.erasure_service.tokens import TokenStore
+from fedforget.erasure_service.worker_client import Worker
+from fedforget.errors import RunError
+from fedforget.runtime.files import make_folder, only_writer
+
+#: Seconds without news from the worker after which it is not ready.
+SILENT_SECONDS = 60.0
+
+
+class ErasureService:
+    """The service of a run folder: its requests, tokens, worker and signing key. One process at a time may hold it."""
+
+    def __init__(self, run: Path, settings: ServiceSettings) -> None:
+        self.run, self.settings = run, settings.named()
+        self.engine, self.federation = _read_config(run)
+        self._lock = only_writer(make_folder(run / FOLDER))
+        self._lock.__enter__()
+        schema = subject_requests.SCHEMA + callbacks.SCHEMA
+        self.requests = SubjectRequests(open_state(run, schema), run / FOLDER / NAME)
+        self.tokens = TokenStore(open_state(run, tokens.SCHEMA))
+        self.call_log = CallLog(run / FOLDER)
+        self.access = Access(self.tokens, settings.rate)
+        self.sessions = Sessions(self.tokens)
+        key, certificate = (Path(name) if name else None for name in (settings.signing_key, settings.signing_cert))
+        self.key = CurrentKey(run, key, certificate)
+        self.chain = ReceiptChain(run)
+        self.worker = Worker(run)
+        self.callbacks = CallbackStore(self.requests.db)
+        self.notifications = Notifications(self.requests, self.callbacks, settings.url)
+        self.dispatcher = Dispatcher(
+            self.federation,
+            QueueFiles(run),
+            self.requests,
+            settings.batching,
+            self.chain,
+            self.key,
+            self.notifications,
+            status=lambda: self.worker.status,
+            wake=self.worker.wake,
+        )
+
+    def start(self) -> None:
+        """Start the worker and the threads."""
+        self.worker.start()
+        self.dispatcher.start()
+        self.sender.start()
+
+    def stop(self) -> None:
+        """Stop the threads and the worker; an erasure that runs is continued later."""
+        self.dispatcher.stop()
+        self.sender.stop()
+        self.worker.stop()
+        self.requests.close()
+        self._lock.__exit__(None, None, None)
+
+    def problems(self) -> list[str]:
+        """What is in the way of carrying out requests."""
+        found = list(self.dispatcher.warnings)
+        status = self.worker.status
+        if not self.worker.alive:
+            found.append("The worker process is not running; it is started again.")
+        elif status is None:
+            found.append("The worker process has not reported yet.")
+        elif status.error:
+            found.append(status.error)
+        return found
+
+    def signature_headers(self, body: bytes) -> Mapping[str, str]:
+        """The standard's signature of an answer or a callback."""
+        signature = b64encode(self.key.get().sign(body)).decode()
+        return {"X-OpenDSR-Processor-Domain": self.settings.domain, "X-OpenDSR-Signature": signature}
+
+
+def _read_config(run: Path) -> tuple[str, str]:
+    """Where the devices of a run are ("simulation", or on a network), and the id of its federation."""
+    try:
+        values = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+        return str(values.get("engine", "simulation")), str(values["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{run} is not a run folder: {error}.", "Train first: fedforget train DATA --out RUN") from error

@@ -1,0 +1,96 @@
+"""Serving: the erasure service on an address, until it is stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+
+from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.service import ErasureService
+from fedforget.erasure_service.settings import ServiceSettings
+from fedforget.errors import SystemLimitError
+
+#: Connections that may wait to be accepted, and seconds that calls get to finish when the service is stopped.
+BACKLOG, GRACE_SECONDS = 512, 5
+KEEP_ALIVE_SECONDS = 30
+#: Calls at a time; more are answered with 503.
+MOST_AT_ONCE = 512
+
+
+def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) -> None:
+    """Serve a run until the process is stopped; ``ready`` gets the address."""
+    _log(settings.log_format)
+    listening = _listen(settings)
+    try:
+        settings = replace(settings, port=listening.getsockname()[1])
+        service = ErasureService(run, settings)
+        settings.check_exposure(len(service.tokens.all()))
+        config = uvicorn.Config(
+            create_app(service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+            proxy_headers=settings.behind_proxy,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            limit_concurrency=MOST_AT_ONCE,
+            h11_max_incomplete_event_size=1 << 14,
+            loop="asyncio",
+            http="h11",
+        )
+        ready(settings.url)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listening])
+    finally:
+        listening.close()
+
+
+def _listen(settings: ServiceSettings) -> socket.socket:
+    """A socket on the address of the settings."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        hint = "Choose another one: --host, --port (0 takes a free one)."
+        raise SystemLimitError(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}.", hint) from error
+    return listening
+
+
+class JsonFormatter(logging.Formatter):
+    """A line of JSON for each message."""
+
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
+        line = {"time": when, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__  # the message may quote a request
+        return json.dumps(line)
+
+
+class TextFormatter(logging.Formatter):
+    """A line of text for each message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = f" ({record.exc_info[0].__name__})" if record.exc_info and record.exc_info[0] else ""
+        return f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower()}: {record.getMessage()}{error}"
+
+
+def _log(kind: str) -> None:
+    """Log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -1,0 +1,129 @@
+"""ServiceSettings: how the erasure service listens, batches requests and calls back."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import time, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from fedforget.erasure_service.batching import Batching
+from fedforget.erasure_service.durations import parse_duration
+from fedforget.errors import ConfigError
+from fedforget.runtime.settings import build_from
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """The settings of ``fedforget serve``, as in its configuration file.
+
+    Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
+    ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
+    approves each request. ``insecure`` allows to listen beyond this machine without TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    tls_cert: str = ""
+    tls_key: str = ""
+    insecure: bool = False
+    behind_proxy: bool = False
+    domain: str = ""
+    batch_every: str = ""
+    batch_at: str = ""
+    batch_size: int = 0
+    deadline: str = "30d"
+    approval: bool = False
+    callback_hosts: tuple[str, ...] = ()
+    callback_private: tuple[str, ...] = ()
+    rate: float = 500.0
+    signing_key: str = ""
+    signing_cert: str = ""
+    audits: tuple[str, ...] = ("audits",)
+    log_format: str = "text"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 1 << 16:
+            raise ConfigError(f"port is {self.port}.", "Give a number up to 65535; 0 takes a free one.")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("Only one of tls_cert and tls_key is given.", "Give both: --tls-cert and --tls-key.")
+        if self.log_format not in ("text", "json"):
+            raise ConfigError(f"log_format is {self.log_format!r}.", "Give text or json.")
+        if not self.rate > 0:
+            raise ConfigError(f"rate is {self.rate}.", "Give calls a second, above 0.")
+        if self.batch_size < 0:
+            raise ConfigError(f"batch_size is {self.batch_size}.", "Give 0 (no such limit) or more.")
+        _ = self.batching
+
+    @classmethod
+    def build(cls, given: Mapping[str, Any], file: Path | None = None) -> ServiceSettings:
+        """The settings in a TOML file, and those given otherwise, which take precedence; None is not given."""
+        values = {} if file is None else _read(file)
+        known = {field.name for field in fields(cls)}
+        for name in [name for name in values if "-" in name and name.replace("-", "_") in known]:
+            values[name.replace("-", "_")] = values.pop(name)
+        return build_from(
+            cls, {**values, **{name: value for name, value in given.items() if value is not None}}, "serve"
+        )
+
+    @property
+    def batching(self) -> Batching:
+        """When requests are carried out."""
+        at = None
+        if self.batch_at:
+            try:
+                at = time.fromisoformat(self.batch_at)
+            except ValueError as error:
+                raise ConfigError(
+                    f"batch_at is {self.batch_at!r}.", "Give an hour of the day, such as 02:30."
+                ) from error
+        every = parse_duration(self.batch_every) if self.batch_every else timedelta(0)
+        return Batching(every, at, self.batch_size, parse_duration(self.deadline))
+
+    @property
+    def is_tls(self) -> bool:
+        return bool(self.tls_cert)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
+
+    def named(self) -> ServiceSettings:
+        """With the name of this machine as the domain, if none is given."""
+        return self if self.domain else replace(self, domain=socket.getfqdn())
+
+    def check_exposure(self, tokens: int) -> None:
+        """Refuse to listen beyond this machine without tokens and TLS."""
+        if self.is_local:
+            return
+        if not tokens:
+            raise ConfigError(
+                f"host is {self.host}, beyond this machine, and there are no tokens.",
+                "Make one first: fedforget token add RUN --role operator --name NAME",
+            )
+        if not (self.is_tls or self.behind_proxy or self.insecure):
+            raise ConfigError(
+                f"host is {self.host}, beyond this machine, without TLS.",
+                "Give --tls-cert and --tls-key, or --behind-proxy if a proxy adds TLS; --insecure allows it without.",
+            )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", "Give a TOML file with settings of serve.") from error

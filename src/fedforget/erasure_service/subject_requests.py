@@ -1,0 +1,251 @@
+"""SubjectRequests: the requests that came over HTTP, in ``service/service.sqlite`` of the run folder.
+
+    subject_request(reference TEXT PRIMARY KEY, …)   one request; ``reference`` is a hash of its id
+    batch(id TEXT PRIMARY KEY, …)                    requests that are carried out together, as one erasure
+
+``id``, ``users``, ``items`` and ``callbacks`` of a request are removed when it is finished: then only the hash of its
+id and a pseudonym remain, which is salted with that id. Whoever made the request knows the id; nobody else can test it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import FedForgetError
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.database import scrub, transaction
+from fedforget.runtime.ids import ItemId, UserId
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS subject_request (
+    reference TEXT PRIMARY KEY, id TEXT, users TEXT, items TEXT, callbacks TEXT, pseudonyms TEXT NOT NULL,
+    digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
+    submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
+    approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
+    not_before REAL NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
+CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
+CREATE INDEX IF NOT EXISTS subject_request_batch ON subject_request (batch);
+CREATE TABLE IF NOT EXISTS batch (
+    id TEXT PRIMARY KEY, state TEXT NOT NULL, created REAL NOT NULL, not_before REAL NOT NULL, content TEXT
+) WITHOUT ROWID;
+"""
+#: Characters of a reference: it is shown in pages, logs and lists.
+REFERENCE = 16
+
+
+class State(StrEnum):
+    """The states of a request, as in OpenDSR."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+#: States that a request stays in.
+FINISHED = (State.COMPLETED, State.CANCELLED)
+
+
+class ConflictError(FedForgetError):
+    """A request cannot be stored or changed in its state."""
+
+
+@dataclass(frozen=True)
+class SubjectRequest:
+    """A request to forget a person, or some items of a person. Times are seconds since 1970."""
+
+    reference: str
+    id: str | None
+    users: tuple[str, ...]
+    items: tuple[ItemId, ...]
+    callbacks: tuple[str, ...]
+    pseudonyms: tuple[str, ...]
+    digest: str
+    holder: str
+    regulation: str
+    received: float
+    submitted: float
+    deadline: float
+    expected: float
+    state: State
+    approved: bool
+    batch: str | None = None
+    finished: float | None = None
+    note: str = ""
+    statement: str | None = None
+    not_before: float = 0.0
+
+    @classmethod
+    def of_row(cls, row: sqlite3.Row) -> SubjectRequest:
+        lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")}
+        return cls(**{**dict(row), **lists, "state": State(row["state"]), "approved": bool(row["approved"])})
+
+
+def reference_of(id_: str) -> str:
+    """The hash that stands for a request id in lists and logs."""
+    return hashlib.sha256(uuid.UUID(id_).bytes).hexdigest()[:REFERENCE]
+
+
+def salt_of(id_: str) -> str:
+    """The salt of the pseudonyms of a request: its id."""
+    return uuid.UUID(id_).hex
+
+
+def digest_of(id_: str, body: bytes) -> str:
+    """A digest of a request's body, which only those can test who know its id."""
+    return hmac.new(uuid.UUID(id_).bytes, body, hashlib.sha256).hexdigest()
+
+
+def pseudonyms_of(id_: str, users: Sequence[str]) -> tuple[str, ...]:
+    """The pseudonyms of the persons of a request."""
+    return tuple(pseudonym(user, salt_of(id_)) for user in users)
+
+
+def ids_like(text: str) -> list[UserId]:
+    """The ids that a text may stand for: a federation has whole numbers or text as ids, and never both."""
+    number = text.isascii() and text.removeprefix("-").isdecimal() and str(int(text)) == text
+    return [int(text), text] if number and -(2**63) <= int(text) < 2**63 else [text]
+
+
+class SubjectRequests:
+    """The requests of a run. One thread at a time writes; ``reader`` is for the thread that answers calls."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
+        self.db, self._lock = db, threading.RLock()
+        self.reader = sqlite3.connect(path, check_same_thread=False)
+        for connection in (self.db, self.reader):
+            connection.row_factory = sqlite3.Row
+        self.reader.execute("PRAGMA query_only = ON")
+
+    def close(self) -> None:
+        self.reader.close()
+
+    @contextmanager
+    def writing(self, *, scrubbed: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction; nested ones are part of the outer one."""
+        with self._lock:
+            if self.db.in_transaction:
+                yield self.db
+                return
+            with transaction(self.db):
+                self.db.execute("BEGIN IMMEDIATE")
+                yield self.db
+            if scrubbed:
+                scrub(self.db)
+
+    def add(self, request: SubjectRequest) -> SubjectRequest:
+        """Store a request. The same request again is returned as it is stored; another one with its id is refused."""
+        with self.writing() as db:
+            if (known := self.find(request.reference, db)) is not None:
+                if known.holder != request.holder or not hmac.compare_digest(known.digest, request.digest):
+                    raise ConflictError("Another request has this subject_request_id.", "Use a new UUID.")
+                return known
+            columns = {name: getattr(request, name) for name in SubjectRequest.__dataclass_fields__}
+            for name in ("users", "items", "callbacks", "pseudonyms"):
+                columns[name] = json.dumps(columns[name])
+            names = ", ".join(columns)
+            marks = ", ".join("?" * len(columns))
+            db.execute(f"INSERT INTO subject_request ({names}) VALUES ({marks})", tuple(columns.values()))
+        return request
+
+    def find(self, reference: str, db: sqlite3.Connection | None = None) -> SubjectRequest | None:
+        """The request with a reference."""
+        row = (db or self.reader).execute("SELECT * FROM subject_request WHERE reference = ?", (reference,)).fetchone()
+        return None if row is None else SubjectRequest.of_row(row)
+
+    def in_state(self, *states: State, db: sqlite3.Connection | None = None) -> list[SubjectRequest]:
+        """The requests in some states, oldest first."""
+        query = "SELECT * FROM subject_request WHERE state IN (SELECT value FROM json_each(?)) ORDER BY received"
+        return [SubjectRequest.of_row(row) for row in (db or self.reader).execute(query, (json.dumps(states),))]
+
+    def of_batch(self, batch: str) -> list[SubjectRequest]:
+        """The requests of a batch."""
+        query = "SELECT * FROM subject_request WHERE batch = ? ORDER BY received"
+        return [SubjectRequest.of_row(row) for row in self.db.execute(query, (batch,))]
+
+    def page(self, limit: int, before: tuple[float, str] | None, state: State | None) -> list[SubjectRequest]:
+        """The newest requests, or those that came before one (its time and reference)."""
+        query = (
+            "SELECT * FROM subject_request WHERE (received, reference) < (?, ?) AND (? IS NULL OR state = ?) "
+            "ORDER BY received DESC, reference DESC LIMIT ?"
+        )
+        rows = self.reader.execute(query, (*(before or (9e18, "")), state, state, limit))
+        return [SubjectRequest.of_row(row) for row in rows]
+
+    def counts(self) -> dict[State, int]:
+        """The number of requests in each state."""
+        found = dict(self.reader.execute("SELECT state, COUNT(*) FROM subject_request GROUP BY state").fetchall())
+        return {state: found.get(state, 0) for state in State}
+
+    def approve(self, reference: str) -> None:
+        """Let a pending request be carried out."""
+        self._change_pending(reference, "approved = 1")
+
+    def _change_pending(self, reference: str, change: str) -> None:
+        query = f"UPDATE subject_request SET {change} WHERE reference = ? AND state = ?"
+        with self.writing() as db:
+            if not db.execute(query, (reference, State.PENDING)).rowcount:
+                raise ConflictError("The request is not pending any more.", "Look at its state.")
+
+    def start(self, batch: str, content: dict[str, Any], references: Sequence[str], now: float, until: float) -> None:
+        """Put pending requests into a new batch, and keep the erasure that carries it out until it is done."""
+        with self.writing() as db:
+            db.execute("INSERT INTO batch VALUES (?, 'queued', ?, ?, ?)", (batch, now, until, json.dumps(content)))
+            change = "UPDATE subject_request SET state = ?, batch = ?, note = '' WHERE reference = ? AND state = ?"
+            for reference in references:
+                done = db.execute(change, (State.IN_PROGRESS, batch, reference, State.PENDING)).rowcount
+                if not done:
+                    raise ConflictError("A request of the batch is not pending any more.", "It is tried again.")
+
+    def batches(self) -> list[sqlite3.Row]:
+        """The batches that are not finished, oldest first."""
+        with self._lock:
+            return self.db.execute("SELECT * FROM batch WHERE state = 'queued' ORDER BY created").fetchall()
+
+    def last_batch(self) -> float | None:
+        """When the last batch was made."""
+        with self._lock:
+            found: float | None = self.db.execute("SELECT MAX(created) FROM batch").fetchone()[0]
+        return found
+
+    def finish(self, reference: str, state: State, now: float, statement: str | None = None) -> None:
+        """Finish a request, and remove what names the person."""
+        change = (
+            "UPDATE subject_request SET state = ?, finished = ?, statement = ?, note = '', id = NULL, users = NULL, "
+            "items = NULL, callbacks = NULL WHERE reference = ? AND state NOT IN (?, ?)"
+        )
+        with self.writing() as db:
+            if not db.execute(change, (state, now, statement, reference, *FINISHED)).rowcount:
+                raise ConflictError("The request is finished already.", "Look at its state.")
+
+    def close_batch(self, batch: str, state: str) -> None:
+        """Mark a batch as done or refused, and remove its erasure."""
+        with self.writing() as db:
+            db.execute("UPDATE batch SET state = ?, content = NULL WHERE id = ?", (state, batch))
+
+    def return_batch(self, batch: str, note: str, not_before: float) -> None:
+        """Make the requests of a refused batch pending again; they are tried again from a time on."""
+        change = (
+            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? WHERE batch = ? AND state = ?"
+        )
+        with self.writing() as db:
+            db.execute(change, (State.PENDING, note, not_before, batch, State.IN_PROGRESS))
+            self.close_batch(batch, "refused")
+
+    def scrub(self) -> None:
+        """Remove deleted content from the write-ahead log too."""
+        with self._lock:
+            scrub(self.db)
