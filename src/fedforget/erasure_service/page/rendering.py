@@ -1,0 +1,31 @@
+"""Rendering: templates to pages. Everything that a template inserts is escaped, and unknown names are errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from fedforget.erasure_service.page.visitors import Visitor
+from fedforget.version import __version__
+
+FOLDER = Path(__file__).parent
+environment = Environment(
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+environment.globals["version"] = __version__
+
+
+def render(
+    request: Request, template: str, visitor: Visitor | None, code: int = 200, /, **values: Any
+) -> HTMLResponse:
+    """A page."""
+    text = environment.get_template(template).render(visitor=visitor, path=request.url.path, **values)
+    return HTMLResponse(text, code)
