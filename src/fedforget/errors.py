@@ -50,6 +50,14 @@ class NoAnswerError(RunError):
     """Too few devices answered in a step within its deadline; nothing of the step is stored, and it can be repeated."""
 
 
+class SigningKeyError(ConfigError):
+    """A signing key or a certificate cannot be used."""
+
+
+class ReceiptError(RunError):
+    """A signed receipt cannot be read."""
+
+
 class RunWarning(UserWarning):
     """Something about a run folder that its owner should know, such as lost rounds."""
 

@@ -11,9 +11,10 @@ import typer
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
-from fedforget.cli.requests import on_network, open_service
 from fedforget.cli.runs import Run, open_run
 from fedforget.server.request_audit import audit_request
+from fedforget.server.run_config import on_network
+from fedforget.server.service import open_service
 from fedforget.version import __version__
 
 SHOWN = {True: "passed", False: "FAILED", None: "–"}

@@ -17,13 +17,12 @@ from fedforget.cli.data import AsJson
 from fedforget.cli.flower_device import Users, enrol, wipe
 from fedforget.cli.flower_up import up
 from fedforget.cli.ids import KnownIds, read_ids
-from fedforget.cli.requests import open_service
 from fedforget.cli.runs import Run
 from fedforget.data.ids import checked_ids, factorised
 from fedforget.errors import ConfigError
 from fedforget.protocol.invitation import NAME
 from fedforget.server.server_config import ServerConfig
-from fedforget.server.service import create_federation
+from fedforget.server.service import create_federation, open_service
 
 app = typer.Typer(no_args_is_help=True, help="Run a federation on a real network, with Flower.")
 app.command()(up)

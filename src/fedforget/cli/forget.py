@@ -13,7 +13,7 @@ from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
-from fedforget.cli.requests import on_network, open_service, queue
+from fedforget.cli.requests import queue
 from fedforget.cli.runs import Run, Workers, open_run
 from fedforget.cli.source import still_in_source
 from fedforget.device.compute import Compute
@@ -22,7 +22,8 @@ from fedforget.models import Recommender
 from fedforget.runtime.randomness import ItemId, UserId
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.request import ErasureRequest, ItemsOf
-from fedforget.server.service import Service
+from fedforget.server.run_config import on_network
+from fedforget.server.service import Service, open_service
 from fedforget.server.unlearning import METHODS, Method, default_method
 from fedforget.server.unlearning.estimate import Estimate
 from fedforget.simulation.federation import Federation

@@ -25,6 +25,7 @@ from fedforget.cli import (
     receipts,
     reproduce,
     runs,
+    serve,
 )
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
@@ -42,13 +43,14 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
 app.add_typer(device.app, name="device")
+app.add_typer(receipts.app, name="receipts")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)
 app.command()(runs.recommend)
 app.command()(runs.export)
 app.command()(forget.forget)
-app.command()(receipts.receipts)
+app.command()(serve.serve)
 app.command()(components.components)
 app.command()(reproduce.reproduce)
 

@@ -10,19 +10,26 @@ from typing import Annotated
 import typer
 from rich import box
 
-from fedforget.cli import show
+from fedforget.cli import show, signed_receipts
+from fedforget.cli.command_group import CommandGroup
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
-from fedforget.cli.requests import on_network, open_service
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
-from fedforget.server.service import Service
+from fedforget.server.run_config import on_network
+from fedforget.server.service import Service, open_service
+
+app = typer.Typer(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="| COMMAND [ARGS]...")
+app.command("verify")(signed_receipts.verify)
+app.command("sign")(signed_receipts.sign)
+app.command("rotate-key")(signed_receipts.rotate_key)
 
 
+@app.callback()
 def receipts(
     run: Run,
     check: Annotated[
@@ -36,7 +43,7 @@ def receipts(
 ) -> None:
     """List the erasures of a run, and damage to its files.
 
-    With --check and --salt, find out whether a user was forgotten.
+    With --check and --salt, find out whether a user was forgotten. The commands are for signed receipts.
     """
     if (check is None) != (salt is None):
         raise ConfigError(

@@ -12,7 +12,6 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, checked_users
-from fedforget.server.run_config import read_config
 from fedforget.server.service import Service
 from fedforget.server.unlearning import Method
 from fedforget.server.unlearning.unlearn import Quorum
@@ -20,16 +19,6 @@ from fedforget.server.unlearning.unlearn import Quorum
 
 class WaitedError(FedForgetError):
     """The server has not carried out a request in time."""
-
-
-def on_network(run: Path) -> bool:
-    """Whether the devices of a run are on a network."""
-    return bool(read_config(run / "config.toml").get("engine", "simulation") != "simulation")
-
-
-def open_service(run: Path) -> Service:
-    """The server of a run on a network, for reading: it cannot reach devices."""
-    return Service(run, lambda *_: None)  # type: ignore[arg-type]
 
 
 def queue(

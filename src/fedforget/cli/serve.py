@@ -17,7 +17,9 @@ LISTEN, BATCHES, CALLBACKS, SIGNING = "Address", "Batches", "Callbacks", "Signin
 
 def require_service() -> None:
     """Say what is missing if the extra is not installed."""
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "securesystemslib", "prometheus_client", "jinja2")):
+    if any(
+        find_spec(name) is None for name in ("fastapi", "uvicorn", "securesystemslib", "prometheus_client", "jinja2")
+    ):
         raise ConfigError("The erasure service is not installed.", "pip install 'fedforget[service]'")
 
 
@@ -134,9 +136,7 @@ def serve(
         float | None,
         typer.Option(help="Calls a second for each token; default 500.", envvar=_variable("rate")),
     ] = None,
-    log_format: Annotated[
-        str | None, typer.Option(help="text or json.", envvar=_variable("log_format"))
-    ] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json.", envvar=_variable("log_format"))] = None,
 ) -> None:
     """Serve the erasure requests of a run: the OpenDSR API, signed receipts, a page and metrics.
 

@@ -14,18 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedforget.attestation.chain import Person, ReceiptChain
-from fedforget.attestation.keys import SigningKey
+from fedforget.attestation.chain import ReceiptChain
+from fedforget.attestation.person import Person
+from fedforget.attestation.stored import StoredReceipts
+from fedforget.attestation.unsigned import sign_stored
 from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.confirmation import confirmation
+from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import Place, QueueFiles
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests, ids_like
 from fedforget.errors import FedForgetError
 from fedforget.server.erasure_queue import NO_MEMBER
-from fedforget.server.request import ErasureRequest, PartialErasure
 from fedforget.server.receipt import Receipt
+from fedforget.server.request import ErasureRequest, PartialErasure
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
@@ -41,17 +44,18 @@ class Dispatcher:
 
     def __init__(
         self,
+        federation: str,
         files: QueueFiles,
         requests: SubjectRequests,
         batching: Batching,
         chain: ReceiptChain,
-        key: SigningKey,
+        key: CurrentKey,
         notifications: Notifications,
         status: Callable[[], RunStatus | None],
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.files, self.requests, self.batching = files, requests, batching
+        self.federation, self.files, self.requests, self.batching = federation, files, requests, batching
         self.chain, self.key, self.notifications = chain, key, notifications
         self.status, self._wake_worker, self.clock = status, wake, clock
         self.warnings: list[str] = []
@@ -83,9 +87,8 @@ class Dispatcher:
 
     def tick(self) -> None:
         """Do whatever can be done now."""
-        for batch in self.requests.batches():
-            self._follow(batch)
-        self._start_due()
+        busy = [self._follow(batch) for batch in self.requests.batches()]
+        self._start_due(busy=any(busy))
         self._sign_others()
 
     def _run(self) -> None:
@@ -106,9 +109,10 @@ class Dispatcher:
     def _warn(self, *texts: str) -> None:
         self.warnings = list(texts)
 
-    def _start_due(self) -> None:
+    def _start_due(self, *, busy: bool) -> None:
+        """Start what is due. While an erasure is carried out requests collect, as long as their deadlines allow."""
         status, now = self.status(), self.clock()
-        if status is None:
+        if status is None or not status.method:
             return
         waiting = [
             request
@@ -119,7 +123,7 @@ class Dispatcher:
         times = [(request.received, request.deadline) for request in waiting]
         why = "operator" if waiting and self._start_now else self.batching.due(times, last, now, self.duration())
         self._start_now = False
-        if why is None:
+        if why is None or (busy and why not in ("operator", "deadline")):
             return
         if why == "deadline":
             log.warning("a deadline is near: %d requests are carried out now", len(waiting))
@@ -149,21 +153,25 @@ class Dispatcher:
         self._wake_worker()
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
 
-    def _follow(self, batch: sqlite3.Row) -> None:
-        """Finish a batch whose erasure is done, or queue it again if a kill came before that."""
+    def _follow(self, batch: sqlite3.Row) -> bool:
+        """Finish a batch whose erasure is done, or queue it again if a kill came before that.
+
+        Returns whether the erasure is still to be carried out.
+        """
         erasure, place = batch["id"], self.files.place(batch["id"])
         if place is Place.ABSENT:
             self.files.add(json.loads(batch["content"]))
             self._wake_worker()
         elif place is Place.DONE:
-            self._finish(batch, self.files.receipt(erasure))
+            self._finish(batch, StoredReceipts.read(self.files.run).receipt(erasure))
         elif place is Place.REFUSED:
             reason = self.files.why_refused(erasure)
             if reason.startswith(NO_MEMBER):
-                self._finish(batch, None)
+                self._finish(batch)
             else:
                 log.error("erasure %s was refused: %s", erasure, reason)
                 self._return(erasure, reason)
+        return place not in (Place.DONE, Place.REFUSED)
 
     def _return(self, erasure: str, reason: str) -> None:
         with self.requests.writing():
@@ -171,19 +179,14 @@ class Dispatcher:
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 
-    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None) -> None:
+    def _finish(self, batch: sqlite3.Row, receipt: Receipt | None = None) -> None:
         """Sign the receipt and finish the batch's requests, not before somebody else's would be."""
         requests = self.requests.of_batch(batch["id"])
         if receipt is not None:
             if _open_wipes(receipt) and not any(self._is_late(request) for request in requests):
                 return
-            persons = [
-                Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms
-            ]
-            federation = self._federation()
-            if federation is None:
-                return
-            self.chain.append(receipt, persons, self.key, federation)
+            persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
+            self.chain.append(receipt, persons, self.key.get(), self.federation)
         if self.clock() < batch["not_before"]:
             return
         now = self.clock()
@@ -191,7 +194,7 @@ class Dispatcher:
             for request in requests:
                 if request.id is None:
                     continue
-                signed = confirmation(request, now, self._federation() or "", self.key)
+                signed = confirmation(request, now, self.federation, self.key.get())
                 self.requests.finish(request.reference, State.COMPLETED, now, signed)
                 self.notifications.add_one(request.reference, request)
             self.requests.close_batch(batch["id"], "done")
@@ -199,21 +202,12 @@ class Dispatcher:
 
     def _sign_others(self) -> None:
         """Sign receipts of erasures that were not asked for here, and those whose confirmations have grown."""
-        if (signature := self.files.signature()) == self._signed or (federation := self._federation()) is None:
+        if (signature := self.files.signature()) == self._signed:
             return
         ours = {batch["id"] for batch in self.requests.batches()}
-        for receipt in self.files.receipts():
-            if receipt.request in ours:
-                continue
-            known = self.chain.newest(receipt.request)
-            persons = [Person(name) for name in receipt.users] if known is None else known.persons
-            self.chain.append(receipt, persons, self.key, federation)
+        sign_stored(self.files.run, self.key.get(), without=ours)
         if not ours:
             self._signed = signature
-
-    def _federation(self) -> str | None:
-        status = self.status()
-        return None if status is None else status.federation
 
     def _is_late(self, request: SubjectRequest) -> bool:
         return self.batching.is_near(request.deadline, self.clock(), self.duration())

@@ -43,7 +43,9 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
     batching, requests = service.settings.batching, service.requests
     submitted = min(asked.submitted_time.timestamp(), now)
     deadline = submitted + batching.deadline.total_seconds()
-    expected = batching.expected(now, deadline, requests.last_batch(), now, service.dispatcher.duration())
+    duration = service.dispatcher.duration()
+    expected = batching.expected(now, deadline, requests.last_batch(), now, duration)
+    expected += duration if requests.batches() else 0.0
     stored = requests.add(
         SubjectRequest(
             reference_of(id_),

@@ -41,7 +41,11 @@ class Measured:
         labels = ["method", "route", "status"]
         self.calls = Counter("fedforget_http_requests", "HTTP calls.", labels, registry=self.registry)
         self.seconds = Histogram(
-            "fedforget_http_request_seconds", "Duration of HTTP calls.", ["route"], buckets=SECONDS, registry=self.registry
+            "fedforget_http_request_seconds",
+            "Duration of HTTP calls.",
+            ["route"],
+            buckets=SECONDS,
+            registry=self.registry,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedforget.attestation.chain import SignedReceipt
+from fedforget.attestation.verify import Verification
 from fedforget.erasure_service.opendsr import rfc3339
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
 
@@ -130,7 +132,7 @@ class Receipts(BaseModel):
 
 
 class Checked(BaseModel):
-    """The check of one receipt."""
+    """The check of one receipt, or of the chain."""
 
     name: str
     passed: bool
@@ -166,3 +168,15 @@ def queued(request: SubjectRequest) -> Queued:
         erasure=request.batch,
         note=request.note,
     )
+
+
+def signed(entry: SignedReceipt) -> Signed:
+    """A signed receipt as it is listed."""
+    previous, issued = entry.predicate["previous"], entry.predicate["issued"]
+    return Signed(number=entry.number, request=entry.request, digest=entry.digest, previous=previous, issued=issued)
+
+
+def verified(result: Verification) -> Verified:
+    """The check of all receipts."""
+    receipts = [Checked(name=one.name, passed=one.passed, detail=one.reason) for one in result.findings]
+    return Verified(passed=result.passed, head=result.head, receipts=receipts)

@@ -153,7 +153,7 @@ async def receipt(request: Request, number: Annotated[int, Path(ge=1, le=10**9)]
 async def verification(request: Request, holder: Reader) -> models.Verified:
     """Check all receipts of the run: signatures, chain, and stored receipts."""
     service = _service(request)
-    return models.verified(await to_thread.run_sync(verify_run, service.run), service.chain.head)
+    return models.verified(await to_thread.run_sync(verify_run, service.run))
 
 
 def _service(request: Request) -> ErasureService:

@@ -52,9 +52,7 @@ class CreateRequest(BaseModel):
                 "subject_request_id": "a7551968-d5d6-44b2-9831-815ac9017798",
                 "subject_request_type": ERASURE,
                 "submitted_time": "2026-11-01T15:00:00Z",
-                "subject_identities": [
-                    {"identity_type": IDENTITY, "identity_value": "17", "identity_format": FORMAT}
-                ],
+                "subject_identities": [{"identity_type": IDENTITY, "identity_value": "17", "identity_format": FORMAT}],
             }
         }
     )

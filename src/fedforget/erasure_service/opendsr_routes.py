@@ -49,7 +49,7 @@ async def discovery(request: Request) -> Discovery:
 @router.get("/certificate", response_class=PlainTextResponse)
 async def certificate(request: Request) -> PlainTextResponse:
     """The certificate of the key that signs answers, callbacks and receipts, as PEM."""
-    return PlainTextResponse(request.app.state.service.key.certificate_pem, media_type="application/x-pem-file")
+    return PlainTextResponse(request.app.state.service.key.get().certificate_pem, media_type="application/x-pem-file")
 
 
 @router.post("/opendsr_requests", status_code=201, responses=documented(409, standard=True))

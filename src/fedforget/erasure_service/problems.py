@@ -38,7 +38,9 @@ def documented(*codes: int, standard: bool = False) -> dict[int | str, dict[str,
     return {code: {"description": HTTPStatus(code).phrase, "content": content} for code in (*common, *codes)}
 
 
-def answer(request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str) -> Response:
+def answer(
+    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str
+) -> Response:
     """An error in the form of the API that was called, or as a page."""
     if wants_page(request):
         return error_page(request, code, detail, errors, headers)

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
-from fedforget.server.receipt import Receipt
 
 
 class Place(Enum):
@@ -42,16 +41,6 @@ class QueueFiles:
     def add(self, content: dict[str, Any]) -> None:
         """Queue an erasure."""
         self.queue.add(ErasureRequest.from_dict(content))
-
-    def receipt(self, erasure: str) -> Receipt:
-        """The receipt of an erasure."""
-        return Receipt.from_json(self._receipt(erasure).read_text(encoding="utf-8"))
-
-    def receipts(self) -> list[Receipt]:
-        """All receipts, oldest first."""
-        paths = [path for path in self.run.glob("receipts/*.json") if not path.name.endswith(".audit.json")]
-        found = [Receipt.from_json(path.read_text(encoding="utf-8")) for path in paths]
-        return sorted(found, key=lambda receipt: (receipt.finished, receipt.request))
 
     def signature(self) -> tuple[tuple[str, int], ...]:
         """What changes whenever a receipt is written."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.attestation.keys import SigningKey
-from fedforget.erasure_service import call_log, callbacks, subject_requests, tokens
+from fedforget.erasure_service import callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
 from fedforget.erasure_service.call_log import CallLog
-from fedforget.erasure_service.callbacks import CallbackSender, CallbackStore
+from fedforget.erasure_service.callbacks import CallbackStore
+from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import QueueFiles
@@ -35,7 +34,7 @@ class ErasureService:
 
     def __init__(self, run: Path, settings: ServiceSettings) -> None:
         self.run, self.settings = run, settings.named()
-        self.engine = _engine(run)
+        self.engine, self.federation = _read_config(run)
         self._lock = only_writer(make_folder(run / FOLDER))
         self._lock.__enter__()
         schema = subject_requests.SCHEMA + callbacks.SCHEMA
@@ -45,12 +44,13 @@ class ErasureService:
         self.access = Access(self.tokens, settings.rate)
         self.sessions = Sessions(self.tokens)
         key, certificate = (Path(name) if name else None for name in (settings.signing_key, settings.signing_cert))
-        self.key = SigningKey.open(run, key, certificate)
+        self.key = CurrentKey(run, key, certificate)
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
         self.callbacks = CallbackStore(self.requests.db)
         self.notifications = Notifications(self.requests, self.callbacks, settings.url)
         self.dispatcher = Dispatcher(
+            self.federation,
             QueueFiles(run),
             self.requests,
             settings.batching,
@@ -89,14 +89,14 @@ class ErasureService:
 
     def signature_headers(self, body: bytes) -> Mapping[str, str]:
         """The standard's signature of an answer or a callback."""
-        signature = b64encode(self.key.sign(body)).decode()
+        signature = b64encode(self.key.get().sign(body)).decode()
         return {"X-OpenDSR-Processor-Domain": self.settings.domain, "X-OpenDSR-Signature": signature}
 
 
-def _engine(run: Path) -> str:
-    """Where the devices of a run are: "simulation", or on a network."""
+def _read_config(run: Path) -> tuple[str, str]:
+    """Where the devices of a run are ("simulation", or on a network), and the id of its federation."""
     try:
         values = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return str(values.get("engine", "simulation")), str(values["id"])
+    except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{run} is not a run folder: {error}.", "Train first: fedforget train DATA --out RUN") from error
-    return str(values.get("engine", "simulation"))

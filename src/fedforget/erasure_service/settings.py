@@ -11,9 +11,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from fedforget.errors import ConfigError
 from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.durations import parse_duration
+from fedforget.errors import ConfigError
 from fedforget.runtime.settings import build_from
 
 
@@ -21,8 +21,8 @@ from fedforget.runtime.settings import build_from
 class ServiceSettings:
     """The settings of ``fedforget serve``, as in its configuration file.
 
-    Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. ``callback_hosts``
-    may be called back, ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
+    Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
+    ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
     approves each request. ``insecure`` allows to listen beyond this machine without TLS.
     """
 
@@ -66,7 +66,9 @@ class ServiceSettings:
         known = {field.name for field in fields(cls)}
         for name in [name for name in values if "-" in name and name.replace("-", "_") in known]:
             values[name.replace("-", "_")] = values.pop(name)
-        return build_from(cls, {**values, **{name: value for name, value in given.items() if value is not None}}, "serve")
+        return build_from(
+            cls, {**values, **{name: value for name, value in given.items() if value is not None}}, "serve"
+        )
 
     @property
     def batching(self) -> Batching:
@@ -76,7 +78,9 @@ class ServiceSettings:
             try:
                 at = time.fromisoformat(self.batch_at)
             except ValueError as error:
-                raise ConfigError(f"batch_at is {self.batch_at!r}.", "Give an hour of the day, such as 02:30.") from error
+                raise ConfigError(
+                    f"batch_at is {self.batch_at!r}.", "Give an hour of the day, such as 02:30."
+                ) from error
         every = parse_duration(self.batch_every) if self.batch_every else timedelta(0)
         return Batching(every, at, self.batch_size, parse_duration(self.deadline))
 

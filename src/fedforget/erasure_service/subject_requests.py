@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS subject_request (
     reference TEXT PRIMARY KEY, id TEXT, users TEXT, items TEXT, callbacks TEXT, pseudonyms TEXT NOT NULL,
     digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
     submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
-    approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT, not_before REAL NOT NULL DEFAULT 0
+    approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
+    not_before REAL NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
@@ -89,9 +90,7 @@ class SubjectRequest:
 
     @classmethod
     def of_row(cls, row: sqlite3.Row) -> SubjectRequest:
-        lists = {
-            name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")
-        }
+        lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")}
         return cls(**{**dict(row), **lists, "state": State(row["state"]), "approved": bool(row["approved"])})
 
 
@@ -240,8 +239,7 @@ class SubjectRequests:
     def return_batch(self, batch: str, note: str, not_before: float) -> None:
         """Make the requests of a refused batch pending again; they are tried again from a time on."""
         change = (
-            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? "
-            "WHERE batch = ? AND state = ?"
+            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? WHERE batch = ? AND state = ?"
         )
         with self.writing() as db:
             db.execute(change, (State.PENDING, note, not_before, batch, State.IN_PROGRESS))

@@ -10,16 +10,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO
 
+from fedforget.erasure_service.retry import Retry
 from fedforget.erasure_service.status import RunStatus
 
 MODULE = "fedforget.erasure_service.worker"
-#: Seconds before a child that ended is started again; doubled each time until one has reported something.
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+#: Seconds before a child that ended is started again: at first, and at most if each ends within ``STEADY`` seconds.
+PAUSES, STEADY = (0.5, 60.0), 30.0
 #: Seconds to wait for a child to end when it is asked to, before it is killed.
 PATIENCE = 5.0
 
@@ -69,16 +71,18 @@ class Worker:
 
     def _keep_running(self) -> None:
         """Start one process after the other and read their reports, until this worker is stopped."""
-        pause = FIRST_PAUSE
+        retry = Retry(*PAUSES)
         while not self._stopping.is_set():
-            reported = False
+            started = time.monotonic()
             with self._launch() as output:
                 for line in output:
                     if (status := RunStatus.from_line(line)) is not None:
-                        self.status, reported = status, True
+                        self.status = status
                 self._end()
-            pause = FIRST_PAUSE if reported else min(2 * pause, LONGEST_PAUSE)
-            self._stopping.wait(pause)
+            if time.monotonic() - started > STEADY:
+                retry.succeeded()
+            retry.failed()
+            self._stopping.wait(retry.pause)
 
     def _launch(self) -> IO[bytes]:
         """Start a process; returns its output. Nothing is started while this worker is being stopped."""

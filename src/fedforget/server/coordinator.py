@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fedforget.errors import ConfigError, QuorumError, RunError, RunWarning
+from fedforget.errors import ConfigError, FedForgetError, NoAnswerError, QuorumError, RunError, RunWarning
 from fedforget.models import GlobalParameters, Recommender
 from fedforget.runtime.fallbacks import Fallback
 from fedforget.runtime.randomness import UserId
 from fedforget.server.clients import Clients
 from fedforget.server.erasure import Erasure
+from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.history import History, OnRound, RoundRecord
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
@@ -23,7 +24,7 @@ from fedforget.server.run import Run
 from fedforget.server.run_config import RunConfig
 from fedforget.server.state import ServerState
 from fedforget.server.trajectory import Trajectory
-from fedforget.server.unlearning import Method
+from fedforget.server.unlearning import METHODS, Method
 from fedforget.server.unlearning.estimate import Estimate
 
 #: Called with a request before it is carried out.
@@ -129,7 +130,46 @@ class Coordinator(ABC):
     def abandon_forgetting(self) -> None:
         """Drop the erasure that was interrupted; the model in service stays."""
         with self._run.locked():
+            if (request := self.waiting) is not None and self._run.queue is not None:
+                self._run.queue.remove(request.id)
             self._run.abandon_erasure()
+
+    def carry_out(
+        self, request: ErasureRequest, on_round: OnRound | None = None, on_request: OnRequest | None = None
+    ) -> Receipt | None:
+        """Carry out a request that was queued or interrupted; None if it is refused.
+
+        After any other error it stays in the queue.
+        """
+        try:
+            method = METHODS.build(request.method)
+            return self._forget(request.users, method, request.require, on_round, asked=request, on_request=on_request)
+        except NoAnswerError as error:
+            if not request.require:
+                raise
+            self._refuse(request, error)
+        except (ConfigError, QuorumError) as error:
+            self._refuse(request, error)
+        return None
+
+    def _refuse(self, request: ErasureRequest, error: FedForgetError) -> None:
+        """Drop a request that cannot be carried out, and store the reason."""
+        with self._run.locked():
+            self._run.abandon_erasure()
+            if self._run.queue is not None:
+                self._run.queue.refuse(request.id, f"{error.problem} {error.hint}")
+
+    def drop_if_done(self, request: ErasureRequest) -> bool:
+        """Drop a queued request if there is nothing to do (left): it is done, or none of its users is a member."""
+        done = request.id in self.history.receipts()
+        if not done and (request.users or request.partial):
+            return False
+        with self._run.locked():  # this finishes what a kill after the commit left
+            if self._run.queue is not None and done:
+                self._run.queue.remove(request.id)
+            elif self._run.queue is not None:
+                self._run.queue.refuse(request.id, NO_MEMBER)
+        return True
 
     def receipts(self) -> list[Receipt]:
         """The receipts of all erasures."""

@@ -100,7 +100,7 @@ class Erasure:
         waiting = self.run.waiting()
         if waiting is None:
             request = asked or ErasureRequest.new(self.users, settings, require or 0.0, self.partial)
-            return replace(request, method=settings, trajectory=self.config.trajectory + 1)
+            return replace(request, method=settings, trajectory=self.config.trajectory + 1, partial=tuple(self.partial))
         if waiting.asks_for(self.users, settings, self.partial):
             return waiting if require is None else replace(waiting, require=require)
         raise RunError(

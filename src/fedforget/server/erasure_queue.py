@@ -1,6 +1,6 @@
-"""ErasureQueue: erasure requests for a running server, as files in ``queue/`` of its run folder.
+"""ErasureQueue: erasure requests for whoever carries them out, as files in ``queue/`` of its run folder.
 
-``TIME-ID.json`` is a request; the server takes the oldest first. ``ID.refused`` holds the reason why a request was not
+``TIME-ID.json`` is a request; the oldest is carried out first. ``ID.refused`` holds the reason why a request was not
 carried out.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.server.request import ErasureRequest
 
+#: Why a request of nobody in the federation is not carried out.
+NO_MEMBER = "None of its users is a member."
 #: Age in seconds at which a partly written file is taken for one that a crash left.
 STALE = 60.0
 
@@ -31,14 +34,11 @@ class ErasureQueue:
 
     def waiting(self) -> list[ErasureRequest]:
         """The requests, oldest first. Files that cannot be read are skipped with a warning."""
-        requests = []
-        for path in sorted(self.folder.glob("[0-9]*-*.json")):
-            try:
-                requests.append(ErasureRequest.load(path))
-            except RunError as error:
-                text = f"{error.problem} It is skipped. Remove the file and ask again."
-                warnings.warn(text, RunWarning, stacklevel=2)
-        return [request for request in requests if request is not None]
+        return list(self._loaded())
+
+    def oldest(self) -> ErasureRequest | None:
+        """The oldest request; newer ones are not read."""
+        return next(self._loaded(), None)
 
     def remove(self, request: str) -> None:
         """Remove a request, and old partly written files."""
@@ -54,6 +54,17 @@ class ErasureQueue:
         make_folder(self.folder)
         write_file(self.folder / f"{request}.refused", reason.encode())
         self.remove(request)
+
+    def _loaded(self) -> Iterator[ErasureRequest]:
+        for path in sorted(self.folder.glob("[0-9]*-*.json")):
+            try:
+                request = ErasureRequest.load(path)
+            except RunError as error:
+                text = f"{error.problem} It is skipped. Remove the file and ask again."
+                warnings.warn(text, RunWarning, stacklevel=3)
+            else:
+                if request is not None:  # removed meanwhile
+                    yield request
 
     def refused(self) -> dict[str, str]:
         """The refused requests, with their reasons."""

@@ -268,6 +268,20 @@ class History:
             except sqlite3.Error as error:
                 raise RunError(f"{folder / 'history.sqlite'} is damaged: {error}.", "Restore it.") from error
 
+    @staticmethod
+    def replayed(folder: Path) -> tuple[int, int]:
+        """The round after which the replay in a folder began, and the last one that is done; another process writes it.
+
+        0 and 0 if there is nothing to see yet.
+        """
+        path = folder / "history.sqlite"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            (lineage,) = db.execute("SELECT value FROM meta WHERE name = 'lineage'").fetchone() or ("[[0, 0]]",)
+            (last,) = db.execute("SELECT COALESCE(MAX(round), 0) FROM round").fetchone()
+            start = int(json.loads(lineage)[-1][1])
+            return start, max(int(last), start)
+        return 0, 0
+
     def add_receipt(self, request: str, receipt: str) -> None:
         """Store a receipt, as JSON; it replaces an earlier one of the same request."""
         with sealed(self._db, "receipt"):

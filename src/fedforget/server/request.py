@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import numbers
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,12 @@ class ErasureRequest:
     def items_of(self) -> dict[UserId, list[ItemId]]:
         """The items to forget of users who stay, where they are known."""
         return {part.user: list(part.items) for part in self.partial if part.items}
+
+    def among(self, members: Collection[UserId]) -> ErasureRequest:
+        """The request without users who are not members, and without items of users who are forgotten as a whole."""
+        users = tuple(dict.fromkeys(user for user in self.users if user in members))
+        partial = tuple(part for part in self.partial if part.user in members and part.user not in users)
+        return replace(self, users=users, partial=partial)
 
     def asks_for(self, users: Sequence[UserId], method: dict[str, Any], partial: Sequence[PartialErasure] = ()) -> bool:
         """Whether it is for the same users and interactions by the same method."""

@@ -1,7 +1,8 @@
 """Run: a folder with a configuration and the trajectory that it names.
 
     config.toml   trajectory-N/   receipts/   request.json   lock
-    registry.sqlite   invitation.json   queue/     on a network only
+    queue/                               requests that wait
+    registry.sqlite   invitation.json    on a network only
 
 ``config.toml`` names the trajectory in service; replacing that one file commits an erasure. Any other trajectory folder
 is either being built (``request.json`` names it) or was left behind by a crash. Opening a run changes nothing, except
@@ -21,6 +22,7 @@ from pathlib import Path
 from fedforget.errors import BusyError, RunError
 from fedforget.runtime.fallbacks import Collected, Fallback, collect
 from fedforget.runtime.files import can_write, file_signature, make_folder, only_writer, remove_folder, write_file
+from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import History
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest
@@ -31,7 +33,8 @@ from fedforget.server.trajectory import OpenDevices, Trajectory
 class Run:
     """A run folder, which is created if needed; without a path everything is in memory.
 
-    ``on_commit`` is called after the commit of an erasure; if the process is killed then, it is called again later.
+    ``on_commit`` is called after the commit of an erasure, and then the request is removed from the ``queue``. If the
+    process is killed before that, both are done later.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Run:
         on_commit: Callable[[ErasureRequest], None] | None = None,
     ) -> None:
         self.path = path
+        self.queue = None if path is None else ErasureQueue(path)
         self._open_devices = open_devices
         self._on_commit = on_commit
         self._busy = False
@@ -180,6 +184,8 @@ class Run:
                 request = self.waiting()
             if self._on_commit is not None and request is not None:
                 self._on_commit(request)
+            if self.queue is not None and request is not None:
+                self.queue.remove(request.id)
             self._receipts_written = False
             try:
                 self.write_receipts()

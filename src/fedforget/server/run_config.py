@@ -149,6 +149,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
+def on_network(run: Path) -> bool:
+    """Whether the devices of a run are on a network."""
+    return bool(read_config(run / "config.toml").get("engine", "simulation") != "simulation")
+
+
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
     """The first difference of two configurations, with both values; None if they are equal."""
     for name in sorted({*old, *new}):

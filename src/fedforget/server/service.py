@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
-from fedforget.errors import ConfigError, FedForgetError, NoAnswerError, QuorumError, RunError
+from fedforget.errors import ConfigError, FedForgetError, NoAnswerError, RunError
 from fedforget.protocol.device_config import DeviceConfig
 from fedforget.protocol.invitation import NAME, Invitation, catalogue_digest, read_invitation
 from fedforget.protocol.notice import ItemsRequest
@@ -48,7 +48,7 @@ def create_federation(path: Path, config: RunConfig, items: Sequence[ItemId]) ->
         )
     data = {"digest": catalogue_digest(items), "items": len(items)}
     with closing(NodeRegistry(path if (path / "config.toml").exists() else None)) as registry:
-        on_commit = partial(_on_commit, registry=registry, queue=ErasureQueue(path))
+        on_commit = partial(_on_commit, registry=registry)
         run = Run(path, replace(config, data=data), on_commit=on_commit)
     run.close()
     if (path / NAME).exists():  # items may have been added since
@@ -73,7 +73,7 @@ class Service(Coordinator):
         self._invitation: tuple[int, int, int] | None = None
         self.registry = NodeRegistry(path)
         self.queue = ErasureQueue(path)
-        on_commit = partial(_on_commit, registry=self.registry, queue=self.queue)
+        on_commit = partial(_on_commit, registry=self.registry)
         super().__init__(Run(path, config, on_commit=on_commit))
         self.fleet = fleet(self.config, self.registry)
         with self._run.noting():
@@ -249,38 +249,25 @@ class Service(Coordinator):
                 if devices_asked:
                     return
                 devices_asked = True
-            if not request.users and not request.partial:
-                self.queue.refuse(request.id, "None of its users is a member.")
+            if self.drop_if_done(request):
                 continue
             items = f" and items of {len(request.partial)} users who stay" if request.partial else ""
             tell(f"forgetting {len(request.users)} users{items}, request {request.id}")
             try:
-                receipt = self._forget(
-                    list(request.users),
-                    METHODS.build(request.method),
-                    request.require,
-                    lambda record: tell("replay " + _line(record, self.history.last_round)),
-                    request,
+                receipt = self.carry_out(
+                    request, lambda record: tell("replay " + _line(record, self.history.last_round))
                 )
-            except NoAnswerError as error:
-                if not request.require:
-                    tell(
-                        f"request {request.id} is suspended; it goes on when devices answer, or drop it with --abandon"
-                    )
-                    raise
-                self._refuse(request, error, tell)
-            except (ConfigError, QuorumError) as error:  # after any other error the request stays in the queue
-                self._refuse(request, error, tell)
+            except NoAnswerError:
+                tell(f"request {request.id} is suspended; it goes on when devices answer, or drop it with --abandon")
+                raise
+            if receipt is None:
+                tell(f"request {request.id} was not carried out: {self.queue.refused()[request.id]}")
             else:
-                self.queue.remove(request.id)
                 tell(str(replace(receipt, salt=None)))
 
-    def _refuse(self, request: ErasureRequest, error: FedForgetError, tell: Tell) -> None:
-        """Drop a request that cannot be carried out, and say why."""
-        super().abandon_forgetting()
+    def _refuse(self, request: ErasureRequest, error: FedForgetError) -> None:
+        super()._refuse(request, error)
         self.registry.drop_requests(_items_requests(request))
-        self.queue.refuse(request.id, f"{error.problem} {error.hint}")
-        tell(f"request {request.id} was not carried out: {error.problem}")
 
     def _next_request(self) -> ErasureRequest | None:
         """The erasure that was interrupted, else the oldest request in the queue, without users who are no members.
@@ -291,11 +278,11 @@ class Service(Coordinator):
             return interrupted
         members = set(self.members)
         asked = [r for r in self.registry.items_requests() if r.user in members]
-        for request in self.queue.waiting():
-            users = tuple(user for user in request.users if user in members)
-            method = METHODS.build(request.method)
+        if (queued := self.queue.oldest()) is not None:
+            users = queued.among(members).users
+            method = METHODS.build(queued.method)
             together = users and method.begin(1, self.rounds) == 1 and not method.needs_whole_updates()
-            return replace(request, users=users, partial=_partial(asked, users) if together else ())
+            return replace(queued, users=users, partial=_partial(asked, users) if together else ())
         method = default_method(self.model)
         return ErasureRequest.new((), method.settings(), partial=_partial(asked)) if asked else None
 
@@ -334,13 +321,17 @@ class Service(Coordinator):
         self._grow()
 
 
-def _on_commit(request: ErasureRequest, registry: NodeRegistry, queue: ErasureQueue) -> None:
-    """Remove what was forgotten from the registry, and the request from the queue."""
+def open_service(path: Path) -> Service:
+    """The server of a run on a network, for reading: it cannot reach devices."""
+    return Service(path, lambda *_: None)  # type: ignore[arg-type]
+
+
+def _on_commit(request: ErasureRequest, registry: NodeRegistry) -> None:
+    """Remove what was forgotten from the registry."""
     registry.remove_users(request.users, request.id)
     done = _items_requests(request)
     registry.drop_requests(done)
     registry.add_removals([each.user for each in done], request.id)
-    queue.remove(request.id)
 
 
 def _partial(asked: Sequence[ItemsRequest], forgotten: Sequence[UserId] = ()) -> tuple[PartialErasure, ...]:

@@ -355,8 +355,9 @@ class Federation(Coordinator):
         items: ItemsOf | None = None,
         partial: Sequence[PartialErasure] = (),
     ) -> Erasure:
-        parts = [partial_erasure(self, user, unwanted, users) for user, unwanted in (items or {}).items()]
-        return Erasure(self._run, self.members, users, method, [*partial, *parts])
+        wanted = {**{part.user: part.items for part in partial}, **(items or {})}
+        parts = [partial_erasure(self, user, unwanted, users) for user, unwanted in wanted.items()]
+        return Erasure(self._run, self.members, users, method, parts)
 
     def _roll_back_devices(self, round_: int) -> None:
         self.devices.roll_back(round_)

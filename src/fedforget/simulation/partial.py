@@ -26,6 +26,15 @@ def items_by_user(user: UserId | None, items: ItemsOf | Sequence[ItemId] | None)
     return None if user is None or items is None else {user: list(items)}
 
 
+def held_items(fed: Federation, user: UserId, items: Sequence[ItemId]) -> tuple[ItemId, ...]:
+    """Those of some items that a user has."""
+    place, index_of = fed.train.user_index(user), fed.train.item_index_of
+    own = set(fed.train.items_of(place).tolist())
+    if fed.test is not None:
+        own.update(fed.test.items_of(place).tolist())
+    return tuple(item for item in dict.fromkeys(items) if index_of.get(item) in own)
+
+
 def partial_erasure(
     fed: Federation, user: UserId, items: Sequence[ItemId], forgotten: Sequence[UserId]
 ) -> PartialErasure:

@@ -1,0 +1,53 @@
+"""Person: somebody whose data an erasure removed, as a signed receipt names them."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from fedforget.errors import ConfigError
+from fedforget.protocol.pseudonym import pseudonym
+from fedforget.runtime.randomness import UserId
+from fedforget.server.receipt import Receipt
+
+PSEUDONYM = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, order=True)
+class Person:
+    """A pseudonym, and the number of forgotten interactions of a person who stays; None if all of them."""
+
+    pseudonym: str
+    interactions: int | None = None
+
+    def __post_init__(self) -> None:
+        if not PSEUDONYM.fullmatch(self.pseudonym):
+            raise ConfigError(f"{self.pseudonym!r} is not a pseudonym.", "Give 32 hexadecimal digits.")
+
+    @classmethod
+    def of(cls, user: UserId, request: str, interactions: int | None = None) -> Person:
+        """The person who asked by a request of their own, a UUID."""
+        return cls(pseudonym(user, salt_of(request)), interactions)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"pseudonym": self.pseudonym} | (
+            {} if self.interactions is None else {"interactions": self.interactions}
+        )
+
+
+def salt_of(request: str) -> str:
+    """The salt of a person's request: its UUID without dashes. The salt that ``forget`` shows is taken as it is."""
+    try:
+        return uuid.UUID(request).hex
+    except ValueError as error:
+        raise ConfigError(
+            f"The request {request!r} is not a UUID.", "Give the subject_request_id of the request."
+        ) from error
+
+
+def persons_of(receipt: Receipt) -> list[Person]:
+    """The persons of a receipt by the names in it, which all have the salt of the erasure."""
+    parts = [Person(name, count) for name, count in receipt.partial.items()]
+    return [*(Person(name) for name in receipt.users), *parts]

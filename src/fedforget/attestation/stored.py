@@ -1,0 +1,70 @@
+"""StoredReceipts: everything about receipts in a run folder, read at once and without changing anything."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedforget.attestation.canonical_json import read_object
+from fedforget.attestation.chain import FOLDER
+from fedforget.attestation.envelope import read_bytes
+from fedforget.errors import RunError
+from fedforget.runtime.database import DAMAGED, database_refused, open_database
+from fedforget.server.receipt import Receipt
+from fedforget.server.run_config import read_config
+
+
+@dataclass(frozen=True)
+class StoredReceipts:
+    """The receipts in the history by request, in their order; the files in ``receipts/`` and ``receipts/signed/``."""
+
+    federation: str
+    history: dict[str, str]
+    files: dict[str, bytes]
+    signed: dict[str, bytes]
+
+    @classmethod
+    def read(cls, run: Path) -> StoredReceipts:
+        config = read_config(run / "config.toml")
+        stored = {path.stem: path for path in _visible(run / "receipts", "*.json") if _is_receipt(path)}
+        return cls(
+            str(config["id"]),
+            _in_history(run / f"trajectory-{config['trajectory']}" / "history.sqlite"),
+            {request: read_bytes(path) for request, path in stored.items()},
+            {path.name: read_bytes(path) for path in _visible(run / FOLDER, "*") if path.name != "lock"},
+        )
+
+    def receipt(self, request: str) -> Receipt:
+        """A receipt in the history; ``ValueError`` if it cannot be read."""
+        try:
+            return Receipt.from_json(self.history[request])
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"the receipt cannot be read: {error}") from error
+
+    def values(self, request: str) -> dict[str, Any]:
+        """The fields of a receipt in the history as they are stored; ``ValueError`` if it cannot be read."""
+        return read_object(self.history[request])
+
+
+def _in_history(path: Path) -> dict[str, str]:
+    if not path.exists():
+        raise RunError(f"{path} is missing.", "Restore it from a copy of the run.")
+    with closing(open_database(path, "")) as db:
+        try:
+            rows = db.execute("SELECT request, receipt FROM receipt ORDER BY rowid").fetchall()
+        except DAMAGED as error:
+            hint = "Restore it from a copy of the run."
+            raise database_refused(path, error) or RunError(f"{path} is damaged: {error}.", hint) from error
+    return {str(request): str(receipt) for request, receipt in rows}
+
+
+def _visible(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder but those that are being written."""
+    found = (path for path in folder.glob(pattern) if path.is_file())
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def _is_receipt(path: Path) -> bool:
+    return not path.name.endswith(".audit.json")

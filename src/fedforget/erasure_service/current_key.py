@@ -1,0 +1,27 @@
+"""CurrentKey: the signing key in use, opened again after another process has replaced it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from fedforget.attestation.keys import FOLDER, SigningKey
+from fedforget.runtime.files import file_signature
+
+
+class CurrentKey:
+    """The key of a run, or a given one; see ``SigningKey.open``."""
+
+    def __init__(self, run: Path, key: Path | None, certificate: Path | None) -> None:
+        self._open = lambda: SigningKey.open(run, key, certificate)
+        self._file = run / FOLDER / "certificate.pem"
+        self._lock = threading.Lock()
+        self._key = self._open()
+        self._seen = file_signature(self._file)
+
+    def get(self) -> SigningKey:
+        """The key that is in use now."""
+        with self._lock:
+            if (signature := file_signature(self._file)) != self._seen:
+                self._key, self._seen = self._open(), signature
+            return self._key

@@ -1,0 +1,147 @@
+"""TokenStore: who may call the service, by bearer tokens.
+
+    token(id TEXT PRIMARY KEY, digest BLOB, name TEXT, role TEXT, created TEXT, expires TEXT, revoked TEXT)
+
+A token reads ``ff_<id>_<secret>``. The id finds its row; of the secret only the SHA-256 is stored. A slow hash such as
+scrypt protects secrets that can be guessed. This one has 256 random bits, more than anybody can try, so a fast hash
+gives nothing away, and checking a token costs microseconds. Times are ISO 8601 in UTC; those that are NULL never come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import sqlite3
+import string
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from fedforget.errors import ConfigError
+from fedforget.runtime.database import transaction
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS token (
+    id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, created TEXT NOT NULL,
+    expires TEXT, revoked TEXT
+) WITHOUT ROWID;
+"""
+ALPHABET = string.digits + string.ascii_letters
+#: 43 characters of 62 carry 256 bits.
+ID_LENGTH, SECRET_LENGTH = 8, 43
+LONGEST_NAME = 64
+_TOKEN = re.compile(f"ff_([0-9A-Za-z]{{{ID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH}}})")
+#: Compared with when there is no such token. Random, so that no secret has it.
+_DUMMY = secrets.token_bytes(32)
+_COLUMNS = "id, name, role, created, expires, revoked"
+
+
+class Role(StrEnum):
+    """What a token is for."""
+
+    REQUESTER = "requester"
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who calls: the id and name of a valid token, and its role."""
+
+    id: str
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """What is known about a token, without its secret."""
+
+    id: str
+    name: str
+    role: Role
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+
+    def valid(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+
+class TokenStore:
+    """The tokens of a service. Changes by other processes count at once, since every check reads the database."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add(self, name: str, role: Role, expires: datetime | None = None, now: datetime | None = None) -> str:
+        """Create a token and return it: it is not stored and cannot be shown again."""
+        now = _utc(now or datetime.now(UTC))
+        if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+            raise ConfigError(
+                f"{name!r} is not a name for a token: it is empty, longer than {LONGEST_NAME} characters, begins or "
+                "ends with a space, or has characters that cannot be shown.",
+                "Name who uses it, such as ticket-system.",
+            )
+        if expires is not None and _utc(expires) <= now:
+            raise ConfigError(f"A token cannot expire at {expires}: that is past.", "Give a later time.")
+        id_, secret = _random(ID_LENGTH), _random(SECRET_LENGTH)
+        row = (id_, _digest(secret), name, Role(role), now.isoformat(), expires and _utc(expires).isoformat())
+        with transaction(self._db):
+            self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, NULL)", row)
+        return f"ff_{id_}_{secret}"
+
+    def check(self, token: str, now: datetime) -> Holder | None:
+        """The holder of a token that is valid now, else None. The time it takes tells nothing about stored tokens."""
+        found = _TOKEN.fullmatch(token)
+        id_, secret = found.groups() if found else ("", "")
+        row = self._db.execute(f"SELECT digest, {_COLUMNS} FROM token WHERE id = ?", (id_,)).fetchone()
+        same = hmac.compare_digest(_digest(secret), row[0] if row else _DUMMY)
+        return _holder(_record(row[1:]), now) if row and same else None
+
+    def holder(self, id_: str, now: datetime) -> Holder | None:
+        """The holder of a token by its id, if the token is still valid: for sessions that began with it."""
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM token WHERE id = ?", (id_,)).fetchone()
+        return _holder(_record(row), now) if row else None
+
+    def revoke(self, id_: str, now: datetime | None = None) -> None:
+        """Make a token invalid from now on. Revoking it again changes nothing."""
+        at = _utc(now or datetime.now(UTC)).isoformat()
+        with transaction(self._db):
+            done = self._db.execute("UPDATE token SET revoked = coalesce(revoked, ?) WHERE id = ?", (at, id_))
+        if not done.rowcount:
+            raise ConfigError(f"There is no token with the id {id_!r}.", "List them: fedforget token list RUN")
+
+    def all(self) -> list[TokenRecord]:
+        """All tokens, the oldest first."""
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM token ORDER BY created, id")
+        return [_record(row) for row in rows]
+
+
+def _holder(record: TokenRecord, now: datetime) -> Holder | None:
+    return Holder(record.id, record.name, record.role) if record.valid(_utc(now)) else None
+
+
+def _record(row: tuple[Any, ...]) -> TokenRecord:
+    id_, name, role, *times = row
+    created, expires, revoked = (time and datetime.fromisoformat(time) for time in times)
+    return TokenRecord(id_, name, Role(role), created, expires, revoked)
+
+
+def _utc(time: datetime) -> datetime:
+    """The same moment in UTC, so that stored times can be ordered as text."""
+    if time.tzinfo is None:
+        raise ConfigError(f"The time {time} has no time zone.", "Give it in UTC.")
+    return time.astimezone(UTC)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(ALPHABET) for _ in range(length))
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
