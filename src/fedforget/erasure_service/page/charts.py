@@ -10,8 +10,10 @@ from fedforget.erasure_service.status import Accuracy
 
 WIDTH, HEIGHT = 400, 210
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 34
-#: Most curves and most labels of an axis.
-MOST_CURVES, MOST_LABELS = 3, 5
+#: Most labels of an axis.
+MOST_LABELS = 5
+#: Curves that are drawn, if they were measured; otherwise the first one.
+DRAWN = ("sampled HR", "sampled NDCG", "full NDCG")
 NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
 
 
@@ -60,15 +62,14 @@ def accuracy_chart(measured: Sequence[Accuracy]) -> Chart | None:
         return None
     values = [_named(one) for one in measured]
     names = [name for name in dict.fromkeys(name for one in values for name in one)]
-    drawn = names[:MOST_CURVES]
+    drawn = [name for name in names if name.startswith(DRAWN)] or names[:1]
     rounds = [one.round for one in measured]
-    first, last = min(rounds), max(rounds)
+    last = max(1, *rounds)
     ticks = _ticks(max((one[name] for one in values for name in drawn if name in one), default=0.0))
     top = ticks[-1]
 
     def across(round_: float) -> float:
-        share = 0.5 if first == last else (round_ - first) / (last - first)
-        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+        return round(LEFT + round_ / last * (WIDTH - LEFT - RIGHT), 1)
 
     def up(value: float) -> float:
         return round(HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM), 1)
@@ -84,9 +85,9 @@ def accuracy_chart(measured: Sequence[Accuracy]) -> Chart | None:
     newest = ", ".join(f"{curve.name} {curve.newest}" for curve in curves)
     return Chart(
         title="Accuracy over rounds",
-        description=f"From round {first} to round {last}. At round {rounds[-1]}: {newest}.",
+        description=f"From round {min(rounds)} to round {max(rounds)}. At round {rounds[-1]}: {newest}.",
         curves=curves,
-        x=[Tick(across(at), str(at)) for at in _rounds(first, last)],
+        x=[Tick(across(at), str(at)) for at in _rounds(last)],
         y=[Tick(up(value), f"{value:g}") for value in ticks],
         columns=names,
         rows=[
@@ -116,9 +117,7 @@ def _ticks(most: float) -> list[float]:
     return [round(step * place, 10) for place in range(ceil(most / step * 0.999) + 1)]
 
 
-def _rounds(first: int, last: int) -> list[int]:
-    """Some rounds from the first to the last, evenly apart."""
-    if first == last:
-        return [first]
-    number = min(MOST_LABELS, last - first + 1)
-    return [round(first + place * (last - first) / (number - 1)) for place in range(number)]
+def _rounds(last: int) -> list[int]:
+    """Round numbers of rounds up to the last one."""
+    step = max(1, int(_ticks(last)[1]))
+    return list(range(0, last + 1, step))

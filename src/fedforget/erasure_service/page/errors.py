@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
 from fedforget.erasure_service.page.rendering import render
-from fedforget.erasure_service.page.visitors import visitor_of
+from fedforget.erasure_service.page.visitors import FRAGMENTS, visitor_of
 
 #: Paths that programs call.
 APIS = ("/opendsr", "/v1/", "/metrics", "/openapi.json", "/static/")
@@ -26,7 +26,7 @@ def error_page(
 ) -> Response:
     """An error as a page; who is signed out is asked to sign in."""
     path = request.url.path
-    if code == HTTPStatus.UNAUTHORIZED and request.method == "GET" and not path.startswith("/fragments/"):
+    if code == HTTPStatus.UNAUTHORIZED and request.method == "GET" and not path.startswith(FRAGMENTS):
         return RedirectResponse(f"/sign-in?next={quote(path)}", 303)
     known = visitor_of(request) if code < HTTPStatus.INTERNAL_SERVER_ERROR else None
     title = HTTPStatus(code).phrase

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
 from fedforget.erasure_service.page.visitors import Visitor
 from fedforget.version import __version__
 
 FOLDER = Path(__file__).parent
+#: Code in a docstring.
+CODE = re.compile(r"`+([^`]+)`+")
 environment = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),
     autoescape=True,
@@ -20,6 +24,14 @@ environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+def _code(text: str) -> Markup:
+    """A text with what stands between backquotes as code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+environment.filters["code"] = _code
 environment.globals["version"] = __version__
 
 

@@ -14,9 +14,9 @@ from fedforget.erasure_service.page.rendering import render
 from fedforget.erasure_service.page.visitors import (
     Posted,
     check_same_site,
-    cookie_name,
     drop_session,
     service_of,
+    session_id,
     set_session,
     visitor_of,
 )
@@ -51,20 +51,18 @@ async def sign_in(request: Request) -> Response:
         answer.headers.update(error.headers or {})
         return answer
     request.state.holder = holder
-    name = cookie_name(service.settings)
-    service.sessions.close(request.cookies.get(name, ""))
+    service.sessions.end(session_id(request))
     response = RedirectResponse(_ours(onward), 303)
-    set_session(response, service.settings, service.sessions.open(holder).id)
+    set_session(response, service.settings, service.sessions.start(holder).id)
     return response
 
 
 @router.post("/sign-out")
 async def sign_out(request: Request, fields: Posted) -> Response:
     """End the session."""
-    settings = service_of(request).settings
-    service_of(request).sessions.close(request.cookies.get(cookie_name(settings), ""))
+    service_of(request).sessions.end(session_id(request))
     response = RedirectResponse("/sign-in?signed_out=1", 303)
-    drop_session(response, settings)
+    drop_session(response, service_of(request).settings)
     return response
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,19 +13,30 @@ from starlette.responses import Response
 
 from fedforget.erasure_service.page.forms import read_form
 from fedforget.erasure_service.service import ErasureService
+from fedforget.erasure_service.sessions import Session
 from fedforget.erasure_service.settings import ServiceSettings
 from fedforget.erasure_service.tokens import Holder, Role
 
 #: The field of every form that only our own pages know.
 CSRF = "csrf"
+#: Where the parts of pages are that the script asks for every few seconds.
+FRAGMENTS = "/fragments/"
 
 
 @dataclass(frozen=True)
 class Visitor:
     """A holder of a token who has signed in."""
 
-    holder: Holder
-    csrf: str
+    session: Session
+
+    @property
+    def holder(self) -> Holder:
+        return self.session.holder
+
+    @property
+    def csrf(self) -> str:
+        """What the forms of this session carry."""
+        return self.session.csrf
 
     @property
     def operates(self) -> bool:
@@ -51,10 +61,15 @@ def service_of(request: Request) -> ErasureService:
 
 
 def visitor_of(request: Request) -> Visitor | None:
-    """Who makes a call; None without a valid session."""
+    """Who makes a call; None without a valid session. The calls of the script do not keep a session alive."""
     service = service_of(request)
-    session = service.sessions.find(request.cookies.get(cookie_name(service.settings), ""))
-    return None if session is None else Visitor(session.holder, session.csrf)
+    session = service.sessions.find(session_id(request), counts=not request.url.path.startswith(FRAGMENTS))
+    return None if session is None else Visitor(session)
+
+
+def session_id(request: Request) -> str:
+    """The id of the browser's session; '' if it has none."""
+    return request.cookies.get(cookie_name(service_of(request).settings), "")
 
 
 def visitor(*roles: Role) -> Callable[[Request], Awaitable[Visitor]]:
@@ -82,7 +97,7 @@ def posted(*roles: Role) -> Callable[[Request], Awaitable[dict[str, str]]]:
         check_same_site(request)
         found = await check(request)
         fields = await read_form(request)
-        if not hmac.compare_digest(fields.get(CSRF, "").encode(), found.csrf.encode()):
+        if not found.session.csrf_matches(fields.get(CSRF, "")):
             raise HTTPException(403, "The form is not from a page of your session. Load the page again.")
         request.state.visitor = found
         return fields
