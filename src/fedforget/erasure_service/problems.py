@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from fedforget.erasure_service import opendsr
+from fedforget.erasure_service.page.errors import error_page, wants_page
 from fedforget.erasure_service.subject_requests import ConflictError
 
 PROBLEM = "application/problem+json"
@@ -44,7 +45,9 @@ def answer(
     errors: Sequence[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An error in the form of the API that was called."""
+    """An error in the form of the API that was called, or as a page."""
+    if wants_page(request):
+        return error_page(request, code, detail, errors, headers)
     if request.url.path.startswith("/opendsr"):
         return JSONResponse(opendsr.error_body(code, detail, list(errors) or None), code, headers)
     problem = Problem(
