@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hmac
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -120,6 +123,14 @@ def test_files_are_private_and_hold_no_secret(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "service").stat().st_mode) == 0o700
 
 
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with closing(open_state(tmp_path, SCHEMA)) as db, ThreadPoolExecutor(8) as threads:
+        store = TokenStore(db)
+        tokens = list(threads.map(lambda number: store.add(str(number), Role.AUDITOR), range(20)))
+        holders = threads.map(lambda token: store.check(token, datetime.now(UTC)), tokens * 50)
+        assert [holder and holder.name for holder in holders] == [str(number) for number in range(20)] * 50
+
+
 def test_another_process_adds_and_revokes_while_the_service_reads(tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "config.toml").write_text("format = 4\n")
     with closing(open_state(tmp_path, SCHEMA)) as db:
@@ -150,3 +161,11 @@ def test_commands_refuse_what_is_not_there(tmp_path: Path, shell: Shell) -> None
     shell("token", "add", tmp_path, "--role", "auditor", "--name", "a", "--expires", "soon", fails=1)
     assert "'soon'" in shell.errors
     shell("token", "add", tmp_path, "--role", "root", "--name", "a", fails=2)
+
+
+def test_access_needs_no_numeric_packages() -> None:
+    names = "tokens durations rates middleware call_log call_recorder callbacks callback_sender sessions state_file"
+    imports = "; ".join(f"import fedforget.erasure_service.{name}" for name in names.split())
+    code = f"import sys; {imports}; print([name for name in ('torch', 'numpy', 'fastapi') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

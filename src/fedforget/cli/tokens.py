@@ -17,7 +17,7 @@ from fedforget.cli.runs import Run
 from fedforget.erasure_service.durations import parse_duration
 from fedforget.erasure_service.state_file import open_state
 from fedforget.erasure_service.tokens import SCHEMA, Role, TokenRecord, TokenStore
-from fedforget.server.run_config import read_config
+from fedforget.server.config_file import read_config
 
 app = typer.Typer(no_args_is_help=True, help="Make and revoke access tokens of the erasure service.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from fedforget.erasure_service import opendsr
+from fedforget.erasure_service.page.errors import error_page, wants_page
 from fedforget.erasure_service.subject_requests import ConflictError
 
 PROBLEM = "application/problem+json"
@@ -38,9 +39,15 @@ def documented(*codes: int, standard: bool = False) -> dict[int | str, dict[str,
 
 
 def answer(
-    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str
+    request: Request,
+    code: int,
+    detail: str,
+    errors: Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An error in the form of the API that was called."""
+    """An error in the form of the API that was called, or as a page."""
+    if wants_page(request):
+        return error_page(request, code, detail, errors, headers)
     if request.url.path.startswith("/opendsr"):
         return JSONResponse(opendsr.error_body(code, detail, list(errors) or None), code, headers)
     problem = Problem(
@@ -54,7 +61,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return answer(request, error.status_code, str(error.detail), **dict(error.headers or {}))
+        return answer(request, error.status_code, str(error.detail), headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

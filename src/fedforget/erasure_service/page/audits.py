@@ -1,0 +1,78 @@
+"""NewestAudit: the newest audit of forgetting of the method that a run uses, from the folders of audits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedforget.erasure_service.page.background import Background
+from fedforget.erasure_service.page.times import Moment
+from fedforget.runtime.files import file_signature
+from fedforget.server.run_config import read_config
+
+#: Parts of a configuration that an audit shares with a run, as in ``server.request_audit``, which loads much more.
+SAME = ("model", "sampler", "training", "server")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An audit of forgetting: of which method, what it found, and when. ``same`` if its settings are the run's."""
+
+    name: str
+    method: str
+    verdict: str
+    finished: Moment | None
+    same: bool
+
+
+class NewestAudit(Background[Audit | None]):
+    """The newest audit in some folders, or in folders within them. ``method`` returns the run's default method."""
+
+    def __init__(self, run: Path, folders: Sequence[Path], method: Mapping[str, Any]) -> None:
+        super().__init__(
+            "reading of audits",
+            lambda: _newest(run, folders, method),
+            lambda: [(path, file_signature(path)) for path in _files(folders)],
+        )
+
+
+def _newest(run: Path, folders: Sequence[Path], method: Mapping[str, Any]) -> Audit | None:
+    """The newest audit of a method; one with the settings of the run is preferred."""
+    config, found = _without_none(read_config(run / "config.toml")), []
+    for path in _files(folders):
+        details = _read(path)
+        try:
+            settings = details["settings"]
+            audited = _without_none(settings["config"])
+            same = all(audited.get(name) == config.get(name) for name in SAME)
+            for name, audited_method in settings["methods"].items():
+                if audited_method is not None and dict(audited_method) == dict(method):
+                    moment = Moment.parse(details["finished"])
+                    audit = Audit(path.parent.name, name, str(details["verdicts"][name]), moment, same)
+                    found.append((same, str(details["finished"]), audit))
+        except (KeyError, TypeError, AttributeError, ValueError):
+            continue  # not an audit of forgetting, or of another version
+    return max(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _files(folders: Sequence[Path]) -> list[Path]:
+    found = [path for folder in folders for path in (folder / "details.json", *folder.glob("*/details.json"))]
+    return sorted(path for path in found if path.is_file())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _without_none(value: Any) -> Any:
+    """Settings without those that are not set, which TOML cannot hold."""
+    if isinstance(value, Mapping):
+        return {name: _without_none(one) for name, one in value.items() if one is not None}
+    return value

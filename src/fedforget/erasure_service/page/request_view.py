@@ -1,0 +1,88 @@
+"""RequestRow: a request as a page shows it, without anything that names a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedforget.erasure_service.batching import Batching
+from fedforget.erasure_service.page.times import Moment
+from fedforget.erasure_service.page.visitors import Visitor
+from fedforget.erasure_service.subject_requests import State, SubjectRequest
+
+LABELS = {
+    State.PENDING: "pending",
+    State.IN_PROGRESS: "in progress",
+    State.COMPLETED: "completed",
+    State.CANCELLED: "cancelled",
+}
+#: How regulations are called.
+REGULATIONS = {
+    "gdpr": "GDPR",
+    "ccpa": "CCPA",
+    "lgpd": "LGPD",
+    "uk_gdpr": "UK GDPR",
+    "pipeda": "PIPEDA",
+    "appi": "APPI",
+    "other": "other",
+}
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """A request. ``near`` says in words that its deadline is near or past; ``note`` and ``erasure`` are for lookers."""
+
+    reference: str
+    state: State
+    label: str
+    kind: str
+    regulation: str
+    received: Moment
+    deadline: Moment
+    near: str
+    expected: Moment
+    finished: Moment | None
+    note: str
+    erasure: str | None
+    may_approve: bool
+    may_cancel: bool
+    confirmed: bool
+
+    @property
+    def open(self) -> bool:
+        return self.finished is None
+
+
+def request_row(
+    request: SubjectRequest, visitor: Visitor, batching: Batching, duration: float, now: float
+) -> RequestRow:
+    """A request as a visitor may see it.
+
+    Whoever may only ask does not see why an erasure was refused, or which one it is: that would tell who is a member.
+    """
+    pending, finished = request.state == State.PENDING, request.finished is not None
+    waits = pending and not request.approved
+    items = len(request.items)
+    return RequestRow(
+        reference=request.reference,
+        state=request.state,
+        label="waits for approval" if waits else LABELS[request.state],
+        kind=f"{items} items" if items else "person",
+        regulation=REGULATIONS.get(request.regulation, request.regulation),
+        received=Moment.of(request.received, now),
+        deadline=Moment.of(request.deadline, now),
+        near="" if finished else _near(request.deadline, batching, duration, now),
+        expected=Moment.of(max(request.expected, now) if not finished else request.expected, now),
+        finished=None if request.finished is None else Moment.of(request.finished, now),
+        note=request.note if visitor.looks else "",
+        erasure=request.batch if visitor.looks else None,
+        may_approve=waits and visitor.operates,
+        may_cancel=pending and (visitor.operates or (visitor.asks and request.holder == visitor.holder.id)),
+        confirmed=request.statement is not None,
+    )
+
+
+def _near(deadline: float, batching: Batching, duration: float, now: float) -> str:
+    """That a deadline is near or past, in words; '' if it is neither."""
+    if deadline < now:
+        return "overdue"
+    return "deadline near" if batching.is_near(deadline, now, duration) else ""
