@@ -54,6 +54,11 @@ def demo(out: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         if process.poll() is None:
             process.kill()
             process.wait()
+        for reader in readers:
+            reader.join()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def shown(printed: str) -> tuple[str, dict[str, str]]:
