@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fedforget.erasure_service import metrics, native_routes, opendsr_routes
+from fedforget.erasure_service.call_recorder import CallRecorder
 from fedforget.erasure_service.middleware import App, BodyLimit, CallId, SecurityHeaders
 from fedforget.erasure_service.page import routes as page_routes
 from fedforget.erasure_service.problems import Problem, add_handlers
@@ -53,7 +54,7 @@ def create_api(service: ErasureService) -> FastAPI:
 
 def create_app(service: ErasureService) -> App:
     """The application as it is served."""
-    inner = metrics.Measured(service.call_log.logged(create_api(service)), service)
+    inner = metrics.Measured(CallRecorder(create_api(service), service.call_log), service)
     return CallId(SecurityHeaders(BodyLimit(inner, most=MOST_BYTES)))
 
 
