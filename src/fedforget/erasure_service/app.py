@@ -54,8 +54,8 @@ def create_api(service: ErasureService) -> FastAPI:
 
 def create_app(service: ErasureService) -> App:
     """The application as it is served."""
-    inner = metrics.Measured(CallRecorder(create_api(service), service.call_log), service)
-    return CallId(SecurityHeaders(BodyLimit(inner, most=MOST_BYTES)))
+    inner = BodyLimit(metrics.Measured(create_api(service), service), most=MOST_BYTES)
+    return CallId(SecurityHeaders(CallRecorder(inner, service.call_log)))
 
 
 def _describe(api: FastAPI) -> None:
