@@ -38,7 +38,7 @@ def test_the_code_of_the_readme_runs(
     assert (tmp_path / "runs" / "a" / "config.toml").exists()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/deploy.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/deploy.md", "docs/receipts.md"])
 def test_the_commands_of_a_page_exist_with_their_options(page: str) -> None:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
     shell = "".join(text for language, text in blocks if not language)

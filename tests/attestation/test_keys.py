@@ -145,6 +145,21 @@ class TestGiven:
         assert not (run / "service" / "signing" / "key.pem").exists()
         assert [each.pem for each in stored_certificates(run)] == [certificate.read_text()]
 
+    def test_a_key_in_the_file_of_the_certificate_is_not_handed_out(self, run: Path, tmp_path: Path) -> None:
+        key, certificate = given_pair(run, tmp_path / "other")
+        both = tmp_path / "both.pem"
+        both.write_text(key.read_text() + certificate.read_text() + key.read_text())
+        both.chmod(0o600)
+        assert SigningKey.open(run, both, both).certificate_pem == certificate.read_text()
+        assert "PRIVATE" not in (run / "service" / "signing" / "certificate.pem").read_text()
+
+    def test_authorities_may_follow(self, run: Path, tmp_path: Path) -> None:
+        key, certificate = given_pair(run, tmp_path / "other")
+        SigningKey.rotate(run)
+        chain = tmp_path / "chain.pem"
+        chain.write_text(certificate.read_text() + SigningKey.open(run).certificate_pem)
+        assert SigningKey.open(run, key, chain).certificate_pem == chain.read_text()
+
     def test_a_key_alone_gets_a_certificate_once(self, run: Path, tmp_path: Path) -> None:
         key = write_key(tmp_path / "key.pem")
         first = SigningKey.open(run, key)
@@ -207,5 +222,6 @@ class TestRotated:
             sign_stored(run, key)
             assert verify_run(run).passed, place
             assert SigningKey.open(run).certificate_pem == key.certificate_pem
-            assert not [path.name for path in (run / "service" / "signing").iterdir() if path.name == "next.pem"]
+            left = {path.name for path in (run / "service" / "signing").iterdir()}
+            assert left <= {"key.pem", "certificate.pem", "retired", "lock"}
         assert places > (20 if first else 25)

@@ -16,11 +16,22 @@ pytest.importorskip("securesystemslib", reason="signed receipts are an extra: pi
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedforget.attestation import Problem, ReceiptChain, SigningKey, Verification, sign_stored, verify, verify_run
+from fedforget.attestation import (
+    Person,
+    Problem,
+    ReceiptChain,
+    SigningKey,
+    Verification,
+    sign_stored,
+    verify,
+    verify_run,
+)
+from fedforget.attestation.canonical_json import canonical
+from fedforget.attestation.certificate import Certificate
 from fedforget.attestation.chain import FOLDER
 from fedforget.attestation.envelope import Envelope
 from fedforget.attestation.keys import stored_certificates
-from fedforget.attestation.statement import DEFAULTS
+from fedforget.attestation.statement import DEFAULTS, TYPE
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import FedForgetError, ReceiptError, RunError, SigningKeyError
 from tests.attestation.made_runs import (
@@ -128,6 +139,17 @@ class TestWhole:
         monkeypatch.setattr(StoredReceipts, "read", halfway)
         assert verify_run(run).passed
         assert len(seen) == 2
+
+    def test_a_key_that_is_replaced_meanwhile(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read, calls = verify.stored_certificates, []
+
+        def late(folder: Path) -> list[Certificate]:
+            calls.append(read(folder))
+            return calls[-1] if len(calls) > 1 else calls[-1][:1]
+
+        monkeypatch.setattr(verify, "stored_certificates", late)
+        assert verify_run(run).passed
+        assert len(calls) == 2
 
 
 class TestFound:
@@ -334,10 +356,31 @@ class TestFile:
     def test_whom_it_names(self, run: Path) -> None:
         noted = [certificate.pem for certificate in stored_certificates(run)]
         result = verify.verify_file(entry(run, 1), noted)
-        assert result.naming(ANNA, ANNAS_REQUEST)
-        assert result.naming(PAUL, PAULS_REQUEST)
+        assert result.naming(ANNA, ANNAS_REQUEST) == ["a1"]
+        assert result.naming(PAUL, PAULS_REQUEST) == ["a1"]
         assert not result.naming(ANNA, PAULS_REQUEST)
         assert not result.naming(str(PAUL), PAULS_REQUEST)
+
+    def test_other_statements_of_the_same_signer(self, run: Path, tmp_path: Path) -> None:
+        key = SigningKey.open(run)
+        person = {"pseudonym": Person.of(ANNA, ANNAS_REQUEST).pseudonym}
+        predicate = {"persons": [person, 5, {"pseudonym": []}]}
+        statement = {"_type": TYPE, "subject": [], "predicateType": "tag:other,2026:x", "predicate": predicate}
+        file = tmp_path / "confirmation.json"
+        file.write_bytes(Envelope.sign(canonical(statement), key).to_bytes())
+        result = verify.verify_file(file, [key.certificate_pem])
+        assert result.passed
+        assert result.naming(ANNA, ANNAS_REQUEST) == ["confirmation.json"]
+        assert result.naming(PAUL, PAULS_REQUEST) == []
+        old = stored_certificates(run)[0].pem
+        assert problems(verify.verify_file(file, [old])) == {("confirmation.json", Problem.SIGNATURE)}
+
+    @pytest.mark.parametrize("payload", [b"{}", b"5", b'{"_type": "https://in-toto.io/Statement/v1"}'])
+    def test_what_is_no_statement(self, run: Path, tmp_path: Path, payload: bytes) -> None:
+        file = tmp_path / "it.json"
+        file.write_bytes(Envelope.sign(payload, SigningKey.open(run)).to_bytes())
+        with pytest.raises(ReceiptError, match="not an in-toto statement"):
+            verify.verify_file(file, [])
 
     def test_layout_does_not_matter_but_content_does(self, run: Path, tmp_path: Path) -> None:
         noted = [certificate.pem for certificate in stored_certificates(run)]
@@ -352,7 +395,6 @@ class TestFile:
     @pytest.mark.parametrize(
         ("before", "after", "said"),
         [
-            (b"erasure/v1", b"erasure/v2", "of another type"),
             (b'"number":1', b'"number":0', "place in a chain"),
             (b'"number":1', b'"number":true', "place in a chain"),
             (b'"previous":null', b'"previous":"x"', "previous is not"),

@@ -92,7 +92,7 @@ class TestGroup:
 class TestVerify:
     def test_a_run(self, shell: Shell, run: Path) -> None:
         shown = shell("receipts", "verify", run)
-        assert "Verified: 4 signed receipts, no problem." in shown
+        assert "Verified: 4 signed, no problem." in shown
         assert "Checked by the certificates in the run folder" in shown
         trusted = ("--key", run / RETIRED, "--key", run / CERTIFICATE)
         assert "in the run folder" not in shell("receipts", "verify", run, *trusted)
@@ -115,7 +115,7 @@ class TestVerify:
         assert "no entry has the digest" in shell("receipts", "verify", run, "--head", head, fails=1)
 
     def test_a_file(self, shell: Shell, run: Path) -> None:
-        assert "Verified: 1 signed receipts" in shell("receipts", "verify", entry(run, 3), "--key", run / CERTIFICATE)
+        assert "Verified: 1 signed" in shell("receipts", "verify", entry(run, 3), "--key", run / CERTIFICATE)
         assert "FAILED (signature)" in shell("receipts", "verify", entry(run, 3), "--key", run / RETIRED, fails=1)
         shell("receipts", "verify", entry(run, 3), fails=1)
         assert "--key cert.pem" in shell.errors

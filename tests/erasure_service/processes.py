@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from fedforget.erasure_service.state_file import open_state
 from fedforget.erasure_service.tokens import SCHEMA, Role, TokenStore

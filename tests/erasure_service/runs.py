@@ -64,8 +64,7 @@ def service_on(run: Path, **settings: Any) -> ErasureService:
 
 @contextmanager
 def served(service: ErasureService, *roles: Role) -> Iterator[list[TestClient]]:
-    """Clients of a service that is not started, one with a token for each role."""
-    service.start = service.stop = lambda: None  # type: ignore[method-assign]
+    """Clients of a service that is not started, one with a token for each role. A plain client does not start it."""
     clients = []
     for role in roles:
         client = TestClient(create_app(service), raise_server_exceptions=False)

@@ -14,7 +14,7 @@ import fedforget as ff
 
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 pytest.importorskip("securesystemslib")
-pytest.importorskip("httpx")
+pytest.importorskip("httpx2")
 
 from fedforget.flower.testbed.trial import Trial
 from fedforget.server.run_config import RunConfig

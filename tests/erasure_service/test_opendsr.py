@@ -195,7 +195,7 @@ def test_too_many_calls_are_refused_for_a_while(run):
             assert codes == [404, 404, 429, 429]
             assert int(client.get(f"{REQUESTS}/{uuid.uuid4()}").headers["Retry-After"]) >= 1
     finally:
-        type(service).stop(service)
+        service.stop()
 
 
 def test_an_address_that_fails_too_often_must_wait(clients):

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections import Counter
 from pathlib import Path
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 pytest.importorskip("fastapi")

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import fedforget as ff
 from fedforget.device.log import user_files
-from fedforget.server import run_config
+from fedforget.server import config_file
 from tests.flower.worlds import TRAIN, OnFlower, options
 
 HERE = Path(__file__).parent
@@ -30,12 +30,12 @@ def main() -> None:
         fed = ff.Federation(TRAIN, path=Path(folder) / "run", **options())
         fed.fit(3)
         fed.close()
-        store(Path(folder), HERE / f"simulation-{run_config.FORMAT}.zip")
+        store(Path(folder), HERE / f"simulation-{config_file.FORMAT}.zip")
     with TemporaryDirectory() as folder:
         world = OnFlower(Path(folder))
         world.train(3)
         world.close()
-        store(Path(folder), HERE / f"network-{run_config.FORMAT}-devices-{user_files.FORMAT}.zip")
+        store(Path(folder), HERE / f"network-{config_file.FORMAT}-devices-{user_files.FORMAT}.zip")
 
 
 if __name__ == "__main__":

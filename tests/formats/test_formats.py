@@ -10,7 +10,7 @@ import pytest
 
 import fedforget as ff
 from fedforget.device.log import user_files
-from fedforget.server import run_config
+from fedforget.server import config_file
 
 pytest.importorskip("flwr", reason="the Flower engine is an extra: pip install 'fedforget[flower]'")
 
@@ -28,8 +28,8 @@ def unpacked(archive: Path, folder: Path) -> Path:
 
 
 def test_the_present_formats_are_stored():
-    assert HERE / f"simulation-{run_config.FORMAT}.zip" in SIMULATIONS
-    assert HERE / f"network-{run_config.FORMAT}-devices-{user_files.FORMAT}.zip" in NETWORKS
+    assert HERE / f"simulation-{config_file.FORMAT}.zip" in SIMULATIONS
+    assert HERE / f"network-{config_file.FORMAT}-devices-{user_files.FORMAT}.zip" in NETWORKS
 
 
 @pytest.mark.parametrize("archive", SIMULATIONS, ids=lambda path: path.stem)

@@ -19,8 +19,9 @@ from fedforget.protocol.log import POLICIES, SELECTIONS, STORES, Log
 from fedforget.protocol.sampler import SAMPLERS
 from fedforget.protocol.training import LocalTraining
 from fedforget.server.aggregation import AGGREGATIONS
+from fedforget.server.config_file import FORMAT, read_config
 from fedforget.server.optimiser import SGD, Adagrad, Adam
-from fedforget.server.run_config import FORMAT, RunConfig, comparable, first_difference, read_config
+from fedforget.server.run_config import RunConfig, comparable, first_difference
 from fedforget.server.server_config import ServerConfig
 from tests.samplers import make_sampler
 

@@ -16,7 +16,7 @@ from fedforget.protocol import reasons
 from fedforget.protocol.tasks import Train
 from fedforget.protocol.training import LocalTraining
 from fedforget.runtime.files import only_writer
-from fedforget.server.run_config import FORMAT
+from fedforget.server.config_file import FORMAT
 from tests.samplers import make_sampler
 
 MODELS = [ff.MF(dim=8), ff.LightGCN(dim=8), ff.NCF(dim=8, hidden=(32, 16, 8), negatives=2)]

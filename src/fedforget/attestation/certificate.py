@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,7 @@ from fedforget.errors import SigningKeyError
 LIFETIME = timedelta(days=3650)
 #: A certificate is valid from a little before it was made, because the clock of who checks it may be behind.
 BACKDATED = timedelta(hours=1)
+BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 #: The longest common name that X.509 allows.
 LONGEST_NAME = 64
 
@@ -25,8 +27,9 @@ LONGEST_NAME = 64
 class Certificate:
     """A certificate with a public key on the curve P-256.
 
-    ``pem`` is its whole file, in which certificates of authorities may follow. ``key_id`` is the SHA-256 of the public
-    key (SubjectPublicKeyInfo in DER).
+    ``pem`` has the certificates of its file, in which those of authorities may follow, and nothing else of it: it is
+    handed out, and the file may hold the private key too. ``key_id`` is the SHA-256 of the public key
+    (SubjectPublicKeyInfo in DER).
     """
 
     pem: str
@@ -39,8 +42,9 @@ class Certificate:
     @classmethod
     def parse(cls, pem: str, name: str) -> Certificate:
         """Read the first certificate of a file in PEM; ``name`` is how errors call the file."""
+        blocks = "\n".join([*BLOCK.findall(pem), ""])
         try:
-            first = x509.load_pem_x509_certificate(pem.encode())
+            first = x509.load_pem_x509_certificate(blocks.encode())
             key = first.public_key()
         except Exception as error:  # cryptography raises many types for damaged certificates
             raise SigningKeyError(
@@ -51,7 +55,7 @@ class Certificate:
                 f"The key in {name} is {_kind(key)}.", "Receipts are signed with ECDSA on the curve P-256 (prime256v1)."
             )
         subject = first.subject.rfc4514_string()
-        return cls(pem, key_id(key), subject, first.not_valid_before_utc, first.not_valid_after_utc, key)
+        return cls(blocks, key_id(key), subject, first.not_valid_before_utc, first.not_valid_after_utc, key)
 
     def covers(self, time: datetime) -> bool:
         """Whether a time is within the validity."""

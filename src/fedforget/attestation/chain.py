@@ -94,6 +94,11 @@ class ReceiptChain:
         """The newest entry of a request."""
         return self._newest([path for path in self._paths() if _parts(path)[1] == request])
 
+    def newest_of_each(self) -> dict[str, SignedReceipt]:
+        """The newest entry of each request."""
+        paths = {_parts(path)[1]: path for path in self._paths()}
+        return {request: _load(path) for request, path in paths.items()}
+
     def append(self, receipt: Receipt, persons: Sequence[Person], key: SigningKey, federation: str) -> SignedReceipt:
         """Sign a receipt, unless the newest entry of its request says the same; returns that entry."""
         if not REQUEST.fullmatch(receipt.request):
@@ -101,13 +106,14 @@ class ReceiptChain:
                 f"The request {receipt.request!r} cannot name a file.", "Request ids are letters, digits, - and _."
             )
         with only_writer(make_folder(self.folder), wait=True):
-            known = self.newest(receipt.request)
+            paths = self._paths()
+            known = self._newest([path for path in paths if _parts(path)[1] == receipt.request])
             if known is not None and known.says(receipt):
                 return known
             key.check_in_use()
             for part in self.folder.glob(".*.part"):
                 part.unlink(missing_ok=True)
-            last = self._newest(self._paths())
+            last = self._newest(paths)
             number, previous = (1, None) if last is None else (last.number + 1, last.digest)
             statement = make_statement(receipt, persons, federation, number, previous)
             envelope = Envelope.sign(canonical(statement), key)

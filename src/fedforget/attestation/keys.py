@@ -1,7 +1,7 @@
 """SigningKey: the key of a run that signs its receipts, in ``service/signing/`` of its folder.
 
     key.pem            the private key (PKCS 8, ECDSA on P-256), only for its owner; not there if a key was given
-    certificate.pem    the certificate of the key in use
+    certificate.pem    the certificate of the key in use, to hand out
     retired/NNN.pem    certificates of earlier keys, oldest first, by which their receipts are verified
     next.pem           while the key is being replaced: the new certificate, after the new private key if it is stored
 
@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from fedforget.attestation.certificate import Certificate, key_id, self_signed
 from fedforget.errors import SigningKeyError
 from fedforget.runtime.files import make_folder, only_writer, refused, write_file
-from fedforget.server.run_config import read_config
+from fedforget.server.config_file import read_config
 
 FOLDER = Path("service") / "signing"
 CURVE = ec.SECP256R1()
@@ -181,7 +181,9 @@ def _replace_key(folder: Path, private: str, certificate: str) -> None:
 
 
 def _finish_replacement(folder: Path) -> None:
-    """Finish a replacement that was begun, if any."""
+    """Finish a replacement that was begun, if any, and remove what a kill left of others."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
     path = folder / "next.pem"
     if not path.exists():
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import UserId
 from fedforget.server.receipt import Receipt
 
 PSEUDONYM = re.compile(r"[0-9a-f]{32}")

@@ -75,12 +75,27 @@ def wipe_counts(values: Mapping[str, Any]) -> bytes:
     return canonical([values.get(name, DEFAULTS[name]) for name in WIPES])
 
 
-def parse_statement(payload: bytes, name: str) -> dict[str, Any]:
-    """Read a statement; ``name`` is how errors call its file."""
+def read_statement(payload: bytes, name: str) -> dict[str, Any]:
+    """Read an in-toto statement about anything; ``name`` is how errors call its file."""
     try:
         statement = read_object(payload)
-        if statement.get("_type") != TYPE or statement.get("predicateType") != PREDICATE_TYPE:
-            raise ValueError(f"it is of another type, {statement.get('predicateType')!r}")
+        if statement.get("_type") != TYPE:
+            raise ValueError(f"its type is {statement.get('_type')!r}")
+        if not isinstance(statement.get("predicateType"), str) or not isinstance(statement.get("predicate"), dict):
+            raise ValueError("it has no predicate with a type")
+    except ValueError as error:
+        raise ReceiptError(
+            f"{name} is not an in-toto statement: {error}.", "Get it again from who signed it."
+        ) from error
+    return statement
+
+
+def parse_statement(payload: bytes, name: str) -> dict[str, Any]:
+    """Read a statement about an erasure, and check the form of every field that is used."""
+    statement = read_statement(payload, name)
+    try:
+        if statement["predicateType"] != PREDICATE_TYPE:
+            raise ValueError(f"it is of another type, {statement['predicateType']!r}")
         predicate = statement["predicate"]
         _check_predicate(predicate)
         if canonical(statement["subject"]) != canonical(_subject(predicate)):
@@ -89,6 +104,13 @@ def parse_statement(payload: bytes, name: str) -> dict[str, Any]:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ReceiptError(f"{name} is not a signed receipt: {reason}.", "Get it again from who signed it.") from error
     return statement
+
+
+def pseudonyms_in(statement: Mapping[str, Any]) -> frozenset[str]:
+    """The pseudonyms of the persons in a statement of any kind; those of a form that is not known are left out."""
+    persons = statement["predicate"].get("persons")
+    found = [each.get("pseudonym") for each in persons if isinstance(each, dict)] if isinstance(persons, list) else []
+    return frozenset(name for name in found if isinstance(name, str))
 
 
 def _subject(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:

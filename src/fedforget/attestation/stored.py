@@ -12,8 +12,8 @@ from fedforget.attestation.chain import FOLDER
 from fedforget.attestation.envelope import read_bytes
 from fedforget.errors import RunError
 from fedforget.runtime.database import DAMAGED, database_refused, open_database
+from fedforget.server.config_file import read_config
 from fedforget.server.receipt import Receipt
-from fedforget.server.run_config import read_config
 
 
 @dataclass(frozen=True)

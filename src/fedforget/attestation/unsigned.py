@@ -19,6 +19,7 @@ def sign_stored(run: Path, key: SigningKey, without: Collection[str] = ()) -> li
     ``without`` are left out.
     """
     stored, chain, signed = StoredReceipts.read(run), ReceiptChain(run), []
+    newest = chain.newest_of_each()
     for request in stored.history:
         if request in without:
             continue
@@ -26,12 +27,14 @@ def sign_stored(run: Path, key: SigningKey, without: Collection[str] = ()) -> li
             receipt = stored.receipt(request)
         except ValueError as error:
             raise ReceiptError(f"Request {request}: {error}.", "Restore the history from a copy of the run.") from error
-        known = chain.newest(request)
+        known = newest.get(request)
         if known is not None and not known.is_about(receipt):
             raise ReceiptError(
                 f"The receipt of request {request} is not the one that was signed in {known.path.name}.",
                 f"See: fedforget receipts verify {run}. Restore the history from a copy of the run.",
             )
+        if known is not None and known.says(receipt):
+            continue
         persons = persons_of(receipt) if known is None else known.persons
         entry = chain.append(receipt, persons, key, stored.federation)
         if known is None or entry.number != known.number:

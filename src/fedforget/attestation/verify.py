@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,17 @@ from fedforget.attestation.chain import FOLDER, SignedReceipt
 from fedforget.attestation.envelope import Envelope
 from fedforget.attestation.keys import stored_certificates
 from fedforget.attestation.person import Person
-from fedforget.attestation.statement import issued_at, receipt_digest, wipe_counts
+from fedforget.attestation.statement import (
+    PREDICATE_TYPE,
+    issued_at,
+    pseudonyms_in,
+    read_statement,
+    receipt_digest,
+    wipe_counts,
+)
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import ReceiptError
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import UserId
 
 #: What failed is read once more after this many seconds, since a server may be writing.
 SETTLE_SECONDS = 0.3
@@ -58,11 +65,13 @@ class Verification:
     """The findings about a run or a file. ``head`` is the digest of the newest entry.
 
     Without ``given`` certificates those in the run folder were used, which whoever can write there can replace.
+    ``others`` are the pseudonyms in a statement that is not a receipt, by its file.
     """
 
     findings: Sequence[Finding]
     entries: Sequence[SignedReceipt]
     given: bool
+    others: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -73,10 +82,11 @@ class Verification:
     def head(self) -> str | None:
         return self.entries[-1].digest if self.entries else None
 
-    def naming(self, user: UserId, request: str) -> list[SignedReceipt]:
-        """The entries that name a user who asked by a request."""
+    def naming(self, user: UserId, request: str) -> list[str]:
+        """The requests, or the other file, whose statements name a user who asked by a request of their own."""
         name = Person.of(user, request).pseudonym
-        return [entry for entry in self.entries if name in {person.pseudonym for person in entry.persons}]
+        named = [entry.request for entry in self.entries if name in pseudonyms_in(entry.statement)]
+        return [*dict.fromkeys(named), *(file for file, names in self.others.items() if name in names)]
 
     def to_dict(self) -> dict[str, Any]:
         findings = [{**asdict(each), "passed": each.passed} for each in self.findings]
@@ -89,28 +99,39 @@ def verify_run(run: Path, certificates: Sequence[str] | None = None, head: str |
     ``certificates`` are those to trust, in PEM; by default all that the run folder has. ``head`` is the digest of an
     entry that was noted earlier: only with it is the removal of the newest entries found.
     """
-    trusted = stored_certificates(run) if certificates is None else _parsed(certificates)
-    stored = StoredReceipts.read(run)
+    given = None if certificates is None else _parsed(certificates)
+    read = _read(run, given)
     for _ in range(ATTEMPTS):
-        result = _verify(run, stored, trusted, certificates is not None, head)
+        result = _verify(run, *read, given is not None, head)
         if result.passed:
             break
         time.sleep(SETTLE_SECONDS)
-        again = StoredReceipts.read(run)
-        if again == stored:
+        before, read = read, _read(run, given)
+        if read == before:
             break
-        stored = again
-        trusted = stored_certificates(run) if certificates is None else trusted
     return result
 
 
 def verify_file(path: Path, certificates: Sequence[str]) -> Verification:
-    """Check the signature of one signed receipt by itself; see ``Verification.naming`` for who is in it."""
-    envelope = Envelope.load(path)
+    """Check one signed receipt by itself, or the signature of any other in-toto statement of the same signer.
+
+    See ``Verification.naming`` for who is in it.
+    """
+    envelope, trusted = Envelope.load(path), _parsed(certificates)
+    statement = read_statement(envelope.payload, str(path))
+    if statement["predicateType"] != PREDICATE_TYPE:
+        reason = _signature(envelope, None, trusted)
+        found = Finding(path.name, problem=Problem.SIGNATURE if reason else None, reason=reason)
+        return Verification([found], [], True, {path.name: pseudonyms_in(statement)})
     entry = SignedReceipt.of(path, envelope, named=False)
-    reason = _signature(envelope, entry, _parsed(certificates))
+    reason = _signature(envelope, entry, trusted)
     problem = Problem.SIGNATURE if reason else None
     return Verification([Finding(path.name, entry.request, entry.number, problem, reason)], [entry], True)
+
+
+def _read(run: Path, given: Sequence[Certificate] | None) -> tuple[StoredReceipts, Sequence[Certificate]]:
+    """What is stored, and then the certificates: those of all keys that have signed it."""
+    return StoredReceipts.read(run), stored_certificates(run) if given is None else given
 
 
 def _verify(
@@ -209,13 +230,13 @@ def _wipes(stored: StoredReceipts, request: str) -> bytes:
         return b""
 
 
-def _signature(envelope: Envelope, entry: SignedReceipt, trusted: Sequence[Certificate]) -> str:
+def _signature(envelope: Envelope, entry: SignedReceipt | None, trusted: Sequence[Certificate]) -> str:
     """Why a signature is not to be trusted; '' if it is."""
     signers = envelope.signed_by(trusted)
     if not signers:
         known = envelope.key_id in {each.key_id for each in trusted}
         return "the signature does not fit its content" if known else "it is signed with a key that is not known"
-    if not any(each.covers(issued_at(entry.predicate)) for each in signers):
+    if entry is not None and not any(each.covers(issued_at(entry.predicate)) for each in signers):
         return f"it was signed at {entry.predicate['issued']}, outside the validity of the certificate"
     return ""
 

@@ -12,8 +12,8 @@ from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
 from fedforget.cli.runs import Run, open_run
+from fedforget.server.config_file import on_network
 from fedforget.server.request_audit import audit_request
-from fedforget.server.run_config import on_network
 from fedforget.server.service import open_service
 from fedforget.version import __version__
 

@@ -20,9 +20,9 @@ from fedforget.device.compute import Compute
 from fedforget.errors import ConfigError, FedForgetError, RunError
 from fedforget.models import Recommender
 from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.server.config_file import on_network
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.request import ErasureRequest, ItemsOf
-from fedforget.server.run_config import on_network
 from fedforget.server.service import Service, open_service
 from fedforget.server.unlearning import METHODS, Method, default_method
 from fedforget.server.unlearning.estimate import Estimate

@@ -26,6 +26,7 @@ from fedforget.cli import (
     reproduce,
     runs,
     serve,
+    tokens,
 )
 from fedforget.cli.show import notes
 from fedforget.errors import FedForgetError
@@ -44,6 +45,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(flower.app, name="flower")
 app.add_typer(device.app, name="device")
 app.add_typer(receipts.app, name="receipts")
+app.add_typer(tokens.app, name="token")
 app.command()(quickstart.quickstart)
 app.command()(runs.train)
 app.command()(runs.evaluate)

@@ -19,8 +19,8 @@ from fedforget.errors import ConfigError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.randomness import UserId
+from fedforget.server.config_file import on_network
 from fedforget.server.coordinator import Coordinator
-from fedforget.server.run_config import on_network
 from fedforget.server.service import Service, open_service
 
 app = typer.Typer(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="| COMMAND [ARGS]...")

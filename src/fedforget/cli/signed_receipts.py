@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +18,13 @@ from fedforget.errors import ConfigError
 from fedforget.runtime.files import reason_of, refused
 
 if TYPE_CHECKING:
-    from fedforget.attestation import Finding, SignedReceipt, Verification
-    from fedforget.runtime.randomness import UserId
+    from fedforget.attestation import Finding, Verification
+    from fedforget.runtime.ids import UserId
 
 #: Digits of a SHA-256 in hexadecimal.
 DIGITS = 64
+#: A user id that is a whole number, as such ids are written.
+NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 def verify(
@@ -64,7 +67,7 @@ def verify(
     named = None if user is None or request is None else _naming(result, user, request)
     value = {"path": str(path), **result.to_dict()}
     if named is not None:
-        value |= {"user": user, "named": [entry.request for entry in named]}
+        value |= {"user": user, "named": named}
     if as_json:
         show.print_json(value)
     else:
@@ -119,18 +122,18 @@ def _require_attestation() -> None:
 
 def _check_run(run: Path) -> None:
     """Raise an error for a folder that is not a run, before anything is written to it."""
-    from fedforget.server.run_config import read_config
+    from fedforget.server.config_file import read_config
 
     read_config(run / "config.toml")
 
 
-def _naming(result: Verification, user: str, request: str) -> list[SignedReceipt]:
-    """The entries that name a user. A file does not tell whether ids are numbers or text: both are tried."""
-    ids: list[UserId] = [user, *([int(user)] if user.lstrip("-").isdecimal() and str(int(user)) == user else [])]
-    return [entry for id_ in ids for entry in result.naming(id_, request)]
+def _naming(result: Verification, user: str, request: str) -> list[str]:
+    """The requests of the receipts that name a user. They do not tell if ids are numbers or text: both are tried."""
+    ids: list[UserId] = [user, *([int(user)] if NUMBER.fullmatch(user) else [])]
+    return [name for id_ in ids for name in result.naming(id_, request)]
 
 
-def _show(result: Verification, path: Path, user: str | None, named: Sequence[SignedReceipt] | None) -> None:
+def _show(result: Verification, path: Path, user: str | None, named: Sequence[str] | None) -> None:
     rows = [
         ("–" if each.number is None else str(each.number), each.request or each.name, _result(each))
         for each in result.findings
@@ -139,15 +142,14 @@ def _show(result: Verification, path: Path, user: str | None, named: Sequence[Si
     failed = sum(not each.passed for each in result.findings)
     if rows:
         show.out.print(show.table(columns, rows, left=columns[1:], title=f"Signed receipts in {path.name}"))
-    verified = f"Verified: {len(result.entries)} signed receipts, no problem."
+    verified = f"Verified: {len(result.findings)} signed, no problem."
     show.lines(f"Not verified: {failed} of {len(rows)} checks failed." if failed else verified)
     if result.head is not None:
         show.lines(f"{'Head' if path.is_dir() else 'Digest'} {result.head}")
     if not result.given:
         show.lines("Checked by the certificates in the run folder; give those that you trust with --key.")
     if named is not None:
-        found = ", ".join(entry.request for entry in named)
-        show.lines(f"User {user} is named: request {found}." if named else f"User {user} is not named.")
+        show.lines(f"User {user} is named: {', '.join(named)}." if named else f"User {user} is not named.")
 
 
 def _result(finding: Finding) -> str:

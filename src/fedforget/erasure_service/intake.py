@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from fedforget.erasure_service.callbacks import validate
+from fedforget.erasure_service.callback_address import validate
 from fedforget.erasure_service.opendsr import CreateRequest
 from fedforget.erasure_service.subject_requests import (
     State,
@@ -37,7 +37,7 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
         )
     for url in asked.status_callback_urls:
         try:
-            validate(url, service.settings.callback_hosts, service.settings.callback_private)
+            validate(url, service.settings.callback_targets, service.settings.callback_private)
         except ConfigError as error:
             raise HTTPException(400, f"status_callback_urls: {error.problem} {error.hint}") from error
     batching, requests = service.settings.batching, service.requests

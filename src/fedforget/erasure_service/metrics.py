@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -21,7 +22,7 @@ from fedforget.erasure_service.subject_requests import State
 
 router = APIRouter(tags=["Service"])
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-TEXT = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 @router.get("/metrics", response_class=Response, responses={**TEXT, **documented()})
@@ -87,9 +88,10 @@ class ServiceCollector(Collector):
         yield _gauge("fedforget_oldest_request_seconds", "Age of the oldest request that is not finished.", oldest)
         yield _gauge("fedforget_nearest_deadline_seconds", "Seconds to the nearest deadline.", nearest)
         sent = CounterMetricFamily("fedforget_callbacks", "Callbacks by outcome.", labels=["outcome"])
-        for outcome, count in self.service.callbacks.counts().items():
-            sent.add_metric([outcome], count)
+        for outcome, number in self.service.callbacks.outcomes().items():
+            sent.add_metric([outcome], number)
         yield sent
+        yield _gauge("fedforget_callbacks_waiting", "Callbacks that wait.", self.service.callbacks.waiting())
         yield _gauge("fedforget_ready", "1 if requests can be carried out.", not self.service.problems())
         if (status := self.service.worker.status) is None:
             return

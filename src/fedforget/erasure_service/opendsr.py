@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
 
-VERSION = "2.0"
+VERSION: Literal["2.0"] = "2.0"
 PREFIX = f"/opendsr/{VERSION}"
 #: The identities and types of requests that are supported.
 IDENTITY, FORMAT, ERASURE = "controller_customer_id", "raw", "erasure"

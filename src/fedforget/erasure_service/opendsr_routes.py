@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from fedforget.erasure_service import opendsr
 from fedforget.erasure_service.access import Requester
@@ -31,7 +32,14 @@ from fedforget.erasure_service.subject_requests import State, SubjectRequest, re
 from fedforget.erasure_service.tokens import Holder, Role
 
 router = APIRouter(prefix=PREFIX, tags=["OpenDSR"])
+Answer = TypeVar("Answer", bound=BaseModel)
 RequestId = Annotated[UUID, Path(description="The subject_request_id of the request.")]
+
+
+class PemResponse(Response):
+    """A certificate."""
+
+    media_type = "application/x-pem-file"
 
 
 @router.get("/discovery")
@@ -46,10 +54,10 @@ async def discovery(request: Request) -> Discovery:
     )
 
 
-@router.get("/certificate", response_class=PlainTextResponse)
-async def certificate(request: Request) -> PlainTextResponse:
+@router.get("/certificate", response_class=PemResponse)
+async def certificate(request: Request) -> PemResponse:
     """The certificate of the key that signs answers, callbacks and receipts, as PEM."""
-    return PlainTextResponse(request.app.state.service.key.get().certificate_pem, media_type="application/x-pem-file")
+    return PemResponse(request.app.state.service.key.get().certificate_pem)
 
 
 @router.post("/opendsr_requests", status_code=201, responses=documented(409, standard=True))
@@ -99,12 +107,12 @@ def _find(request: Request, id_: UUID, holder: Holder) -> SubjectRequest:
     return found
 
 
-def _signed(request: Request, value: opendsr.BaseModel, code: int = 200) -> Any:
+def _signed(request: Request, value: Answer, code: int = 200) -> Answer:
     """An answer with the standard's signature over its body."""
     content = value.model_dump(mode="json", exclude_none=True)
     response = JSONResponse(content, code)
     response.headers.update(request.app.state.service.signature_headers(bytes(response.body)))
-    return response
+    return response  # type: ignore[return-value]
 
 
 def _base(request: Request) -> str:

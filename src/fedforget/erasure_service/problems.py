@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -39,7 +39,11 @@ def documented(*codes: int, standard: bool = False) -> dict[int | str, dict[str,
 
 
 def answer(
-    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]] = (), **headers: str
+    request: Request,
+    code: int,
+    detail: str,
+    errors: Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """An error in the form of the API that was called, or as a page."""
     if wants_page(request):
@@ -57,7 +61,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return answer(request, error.status_code, str(error.detail), **dict(error.headers or {}))
+        return answer(request, error.status_code, str(error.detail), headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -61,8 +61,8 @@ class Failures:
     def wait(self, address: str) -> float:
         """The seconds until this address may try again; 0 if it may now."""
         with self._lock:
-            times = self._times.get(client_key(address), ())
-            if len(times) < self._limit:
+            times = self._times.get(client_key(address))
+            if times is None or len(times) < self._limit:
                 return 0.0
             return max(0.0, times[0] + self._window - self._clock())
 

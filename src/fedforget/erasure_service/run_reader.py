@@ -16,12 +16,13 @@ from fedforget.errors import ConfigError
 from fedforget.runtime.fallbacks import Fallback
 from fedforget.runtime.files import file_signature
 from fedforget.runtime.randomness import UserId
+from fedforget.server.config_file import on_network
 from fedforget.server.erasure import Erasure
 from fedforget.server.history import History, RoundRecord
 from fedforget.server.metrics import MetricsFile
 from fedforget.server.request import ErasureRequest
 from fedforget.server.run import Run
-from fedforget.server.run_config import RunConfig, on_network
+from fedforget.server.run_config import RunConfig
 from fedforget.server.service import Service, open_service
 from fedforget.server.unlearning import METHODS, default_method
 from fedforget.server.unlearning.estimate import Estimate

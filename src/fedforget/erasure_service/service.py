@@ -11,6 +11,8 @@ from fedforget.attestation.chain import ReceiptChain
 from fedforget.erasure_service import callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
 from fedforget.erasure_service.call_log import CallLog
+from fedforget.erasure_service.callback_client import CallbackClient
+from fedforget.erasure_service.callback_sender import CallbackSender
 from fedforget.erasure_service.callbacks import CallbackStore
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
@@ -47,8 +49,11 @@ class ErasureService:
         self.key = CurrentKey(run, key, certificate)
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
-        self.callbacks = CallbackStore(self.requests.db)
-        self.notifications = Notifications(self.requests, self.callbacks, settings.url)
+        self.callbacks = CallbackStore(self.requests.reader)
+        self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.url)
+        client = CallbackClient(self.settings.callback_targets, settings.callback_private)
+        own = CallbackStore(open_state(run, callbacks.SCHEMA))
+        self.sender = CallbackSender(own, client, lambda body: self.key.get().sign(body), self.settings.domain)
         self.dispatcher = Dispatcher(
             self.federation,
             QueueFiles(run),
@@ -70,7 +75,7 @@ class ErasureService:
     def stop(self) -> None:
         """Stop the threads and the worker; an erasure that runs is continued later."""
         self.dispatcher.stop()
-        self.sender.stop()
+        self.sender.close()
         self.worker.stop()
         self.requests.close()
         self._lock.__exit__(None, None, None)

@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.opendsr import rfc3339
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.settings import ServiceSettings
 from fedforget.errors import SystemLimitError
@@ -70,10 +70,8 @@ def _listen(settings: ServiceSettings) -> socket.socket:
 class JsonFormatter(logging.Formatter):
     """A line of JSON for each message."""
 
-    converter = time.gmtime
-
     def format(self, record: logging.LogRecord) -> str:
-        when = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
+        when = rfc3339(record.created)
         line = {"time": when, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__  # the message may quote a request

@@ -85,6 +85,11 @@ class ServiceSettings:
         return Batching(every, at, self.batch_size, parse_duration(self.deadline))
 
     @property
+    def callback_targets(self) -> tuple[str, ...]:
+        """The hosts that may be called back."""
+        return (*self.callback_hosts, *self.callback_private)
+
+    @property
     def is_tls(self) -> bool:
         return bool(self.tls_cert)
 

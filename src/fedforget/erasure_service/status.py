@@ -51,7 +51,8 @@ class RunStatus:
     settings of the default method. ``waiting`` is the id of the erasure that is being carried out or was interrupted,
     ``progress`` its replay. ``estimate_seconds`` is the expected duration of a worst-case erasure, of a user of the
     first round, whoever asks; None if it is not known. ``fallbacks`` counts damaged or missing files that were
-    replaced. ``error`` says why the run cannot be read or an erasure does not go on. ``updated`` is in UTC (RFC 3339).
+    replaced. ``error`` says why the run cannot be read or an erasure does not go on. ``updated`` is when it was
+    reported, in UTC (RFC 3339).
 
     Before the run could be read, everything but ``error`` and ``updated`` is empty.
     """
@@ -100,8 +101,9 @@ class RunStatus:
     def from_line(cls, line: bytes) -> RunStatus | None:
         """The status in a line; None if it has none."""
         try:
-            return cls.from_dict(json.loads(line))
-        except (ValueError, TypeError, AttributeError):
+            values = json.loads(line)
+            return cls.from_dict(values) if isinstance(values, dict) else None
+        except (ValueError, TypeError):
             return None
 
 

@@ -18,6 +18,7 @@ import string
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from threading import Lock
 from typing import Any
 
 from fedforget.errors import ConfigError
@@ -73,10 +74,14 @@ class TokenRecord:
 
 
 class TokenStore:
-    """The tokens of a service. Changes by other processes count at once, since every check reads the database."""
+    """The tokens of a service. Changes by other processes count at once, since every check reads the database.
+
+    Threads may share a store, but not its connection with transactions of anything else.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._lock = Lock()
 
     def add(self, name: str, role: Role, expires: datetime | None = None, now: datetime | None = None) -> str:
         """Create a token and return it: it is not stored and cannot be shown again."""
@@ -91,7 +96,7 @@ class TokenStore:
             raise ConfigError(f"A token cannot expire at {expires}: that is past.", "Give a later time.")
         id_, secret = _random(ID_LENGTH), _random(SECRET_LENGTH)
         row = (id_, _digest(secret), name, Role(role), now.isoformat(), expires and _utc(expires).isoformat())
-        with transaction(self._db):
+        with self._lock, transaction(self._db):
             self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, NULL)", row)
         return f"ff_{id_}_{secret}"
 
@@ -99,27 +104,35 @@ class TokenStore:
         """The holder of a token that is valid now, else None. The time it takes tells nothing about stored tokens."""
         found = _TOKEN.fullmatch(token)
         id_, secret = found.groups() if found else ("", "")
-        row = self._db.execute(f"SELECT digest, {_COLUMNS} FROM token WHERE id = ?", (id_,)).fetchone()
+        row = self._find(f"digest, {_COLUMNS}", id_)
         same = hmac.compare_digest(_digest(secret), row[0] if row else _DUMMY)
         return _holder(_record(row[1:]), now) if row and same else None
 
     def holder(self, id_: str, now: datetime) -> Holder | None:
         """The holder of a token by its id, if the token is still valid: for sessions that began with it."""
-        row = self._db.execute(f"SELECT {_COLUMNS} FROM token WHERE id = ?", (id_,)).fetchone()
+        row = self._find(_COLUMNS, id_)
         return _holder(_record(row), now) if row else None
 
     def revoke(self, id_: str, now: datetime | None = None) -> None:
         """Make a token invalid from now on. Revoking it again changes nothing."""
         at = _utc(now or datetime.now(UTC)).isoformat()
-        with transaction(self._db):
+        with self._lock, transaction(self._db):
             done = self._db.execute("UPDATE token SET revoked = coalesce(revoked, ?) WHERE id = ?", (at, id_))
         if not done.rowcount:
             raise ConfigError(f"There is no token with the id {id_!r}.", "List them: fedforget token list RUN")
 
     def all(self) -> list[TokenRecord]:
         """All tokens, the oldest first."""
-        rows = self._db.execute(f"SELECT {_COLUMNS} FROM token ORDER BY created, id")
+        with self._lock:
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM token ORDER BY created, id").fetchall()
         return [_record(row) for row in rows]
+
+    def _find(self, columns: str, id_: str) -> tuple[Any, ...] | None:
+        with self._lock:
+            row: tuple[Any, ...] | None = self._db.execute(
+                f"SELECT {columns} FROM token WHERE id = ?", (id_,)
+            ).fetchone()
+        return row
 
 
 def _holder(record: TokenRecord, now: datetime) -> Holder | None:

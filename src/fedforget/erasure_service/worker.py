@@ -31,7 +31,7 @@ from fedforget.server.request import ErasureRequest
 
 #: The process gives way to the one that answers calls.
 NICENESS = 10
-#: Seconds between two reports: at least, of a replay's progress, and at most, when nothing changes.
+#: Seconds between two reports: at least, of a replay's progress, and about at most, when nothing changes.
 SHORTEST, LONGEST = 0.25, 10.0
 #: Reading the status takes at most this share of the time.
 READING_SHARE = 0.1
@@ -47,6 +47,7 @@ class RunWorker:
         self.status = RunStatus()
         self._report = report
         self._reported = 0.0
+        self._lock = threading.Lock()
         self._reader = RunReader(path)
         self._seen: list[object] | None = None
         self._reading, self._erasing = Retry(*PAUSES), Retry(*PAUSES)
@@ -67,7 +68,7 @@ class RunWorker:
             else:
                 self._stopped = None
                 self._erasing.succeeded()
-            self._read()
+            self._read(at_once=self.status.waiting is not None)
 
     def _carry_out(self) -> None:
         """Carry out the interrupted erasure and the queue of a simulated run."""
@@ -116,11 +117,20 @@ class RunWorker:
         return self.status
 
     def _send(self, status: RunStatus) -> None:
-        """Report a status if it differs from the last one, or if that is old."""
-        changed = replace(status, updated=self.status.updated) != self.status
-        if changed or time.monotonic() - self._reported >= LONGEST:
-            self.status, self._reported = replace(status, updated=now()), time.monotonic()
-            self._report(self.status)
+        """Report a status if it differs from the last one."""
+        with self._lock:
+            if replace(status, updated=self.status.updated) != self.status:
+                self._report_now(status)
+
+    def beat(self) -> None:
+        """Report the last status again if that was long ago, also while a step of a replay takes long."""
+        with self._lock:
+            if self.status.engine and time.monotonic() - self._reported >= LONGEST:
+                self._report_now(self.status)
+
+    def _report_now(self, status: RunStatus) -> None:
+        self.status, self._reported = replace(status, updated=now()), time.monotonic()
+        self._report(self.status)
 
 
 def reason_of(error: Exception) -> str:
@@ -146,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)  # nothing but reports goes to the parent
         worker = RunWorker(given.run, partial(_print, output))
+        threading.Thread(target=_beat, args=(worker,), daemon=True).start()
         while True:
             worker.turn()
             woken.wait(given.poll)
@@ -158,6 +169,13 @@ def _print(output: TextIO, status: RunStatus) -> None:
         print(status.to_line(), file=output, flush=True)
     except OSError:
         os._exit(0)
+
+
+def _beat(worker: RunWorker) -> None:
+    """Show the parent that this process is alive."""
+    while True:
+        time.sleep(LONGEST / 2)
+        worker.beat()
 
 
 def _listen(woken: threading.Event) -> None:

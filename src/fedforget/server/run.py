@@ -22,11 +22,12 @@ from pathlib import Path
 from fedforget.errors import BusyError, RunError
 from fedforget.runtime.fallbacks import Collected, Fallback, collect
 from fedforget.runtime.files import can_write, file_signature, make_folder, only_writer, remove_folder, write_file
+from fedforget.server.config_file import read_config
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import History
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest
-from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference, read_config
+from fedforget.server.run_config import RunConfig, comparable, digest_of, first_difference
 from fedforget.server.trajectory import OpenDevices, Trajectory
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -16,11 +15,11 @@ import tomli_w
 from fedforget.errors import ConfigError, RunError, unknown_choice
 from fedforget.protocol.attack import Attack
 from fedforget.protocol.device_config import DeviceConfig
-from fedforget.runtime.files import refused, write_file
+from fedforget.runtime.files import write_file
 from fedforget.runtime.settings import build_from
+from fedforget.server.config_file import FORMAT, read_config
 from fedforget.server.server_config import ServerConfig
 
-FORMAT = 4
 #: How the devices are reached: all in one process, or over a network.
 ENGINES = ["simulation", "flower"]
 
@@ -126,32 +125,6 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The tables of the ``config.toml`` of a run folder."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RunError(
-            f"{path.parent} is not a run folder: it has no config.toml.",
-            "Make one with: fedforget train ml-100k --out FOLDER.",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise refused(path, error) or RunError(
-            f"{path} cannot be read: {error}.", "Restore it or start a new run in another folder."
-        ) from error
-    if values.get("format") != FORMAT:
-        raise RunError(
-            f"{path} has format {values.get('format')!r}; this version of fedforget reads format {FORMAT}.",
-            "Use the version of fedforget that wrote it (0.2 for format 2, an early 0.3 for 3), or train again.",
-        )
-    return values
-
-
-def on_network(run: Path) -> bool:
-    """Whether the devices of a run are on a network."""
-    return bool(read_config(run / "config.toml").get("engine", "simulation") != "simulation")
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:

@@ -27,9 +27,9 @@ from fedforget.data.ids import Id
 from fedforget.errors import RunError, RunWarning
 from fedforget.runtime.files import link_file, make_folder, refused, write_file
 from fedforget.runtime.ragged import offsets
+from fedforget.server.config_file import read_config
 from fedforget.server.history import History
 from fedforget.server.request import ItemsOf
-from fedforget.server.run_config import read_config
 
 ITEMS = "items.json"
 #: Columns of interactions: users, items, whether they are held out, rounds from which they count.
