@@ -70,8 +70,8 @@ def test_a_delivered_callback_is_signed_and_leaves_only_a_count(bench: Bench, tm
     assert base64.b64decode(headers["x-opendsr-signature"]) == b"signed " + body == b"signed the state of somebody"
     assert headers["content-type"] == "application/json"
     assert bench.store.waiting() == 0
-    assert bench.store.outcomes("r") == bench.store.outcomes() == {Outcome.DELIVERED: 1}
-    assert bench.store.outcomes("another") == {}
+    assert bench.store.counts("r") == bench.store.counts() == {Outcome.DELIVERED: 1}
+    assert bench.store.counts("another") == {}
     for path in (tmp_path / "service").iterdir():
         assert b"somebody" not in path.read_bytes()
         assert HOST.encode() not in path.read_bytes()
@@ -112,7 +112,7 @@ def test_it_is_given_up_in_the_end(bench: Bench) -> None:
             bench.later(3600)
     assert bench.outcomes[-1] is Outcome.GIVEN_UP
     assert len(bench.outcomes) == 72  # once an hour for three days
-    assert bench.store.outcomes() == {Outcome.GIVEN_UP: 1}
+    assert bench.store.counts() == {Outcome.GIVEN_UP: 1}
 
 
 def test_a_host_that_is_down_is_left_alone_for_all_requests(bench: Bench) -> None:
@@ -139,7 +139,7 @@ def test_what_goes_wrong_with_one_callback_does_not_stop_others(bench: Bench) ->
         bench.later(10)
     assert receiver.bodies() == [b"c"]
     assert bench.store.waiting("bad") == 2
-    assert bench.store.outcomes() == {Outcome.DELIVERED: 1}
+    assert bench.store.counts() == {Outcome.DELIVERED: 1}
 
 
 @given(st.integers(1, 5000), st.integers(0, 100))
@@ -193,7 +193,7 @@ def test_the_thread_delivers_and_stops_at_once(tmp_path: Path) -> None:
         assert bench.sender.close()
         assert time.monotonic() - started < 2
         assert bench.store.waiting() == 1
-        assert bench.store.outcomes() == {Outcome.DELIVERED: 1}
+        assert bench.store.counts() == {Outcome.DELIVERED: 1}
         with pytest.raises(ConnectionAbortedError):
             bench.sender._client.post(f"http://{HOST}:{receiver.port}/", b"", {})
 

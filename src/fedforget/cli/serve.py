@@ -136,6 +136,9 @@ def serve(
         float | None,
         typer.Option(help="Calls a second for each token; default 500.", envvar=_variable("rate")),
     ] = None,
+    keep_calls: Annotated[
+        str | None, typer.Option(help="How long the log of calls is kept; default 90d.", envvar=_variable("keep_calls"))
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json.", envvar=_variable("log_format"))] = None,
 ) -> None:
     """Serve the erasure requests of a run: the OpenDSR API, signed receipts, a page and metrics.
@@ -166,6 +169,7 @@ def serve(
         "signing_cert": signing_cert,
         "audits": audits or None,
         "rate": rate,
+        "keep_calls": keep_calls,
         "log_format": log_format,
     }
     settings = ServiceSettings.build(given, config)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fedforget.erasure_service import metrics, native_routes, opendsr_routes
+from fedforget.erasure_service.call_recorder import CallRecorder
 from fedforget.erasure_service.middleware import App, BodyLimit, CallId, SecurityHeaders
 from fedforget.erasure_service.page import routes as page_routes
 from fedforget.erasure_service.problems import Problem, add_handlers
@@ -53,8 +54,8 @@ def create_api(service: ErasureService) -> FastAPI:
 
 def create_app(service: ErasureService) -> App:
     """The application as it is served."""
-    inner = metrics.Measured(service.call_log.logged(create_api(service)), service)
-    return CallId(SecurityHeaders(BodyLimit(inner, most=MOST_BYTES)))
+    inner = BodyLimit(metrics.Measured(create_api(service), service), most=MOST_BYTES)
+    return CallId(SecurityHeaders(CallRecorder(inner, service.call_log)))
 
 
 def _describe(api: FastAPI) -> None:

@@ -18,7 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fedforget.erasure_service.callback_address import CallbackError, validate
 from fedforget.runtime.database import transaction
+
+__all__ = ["SCHEMA", "Callback", "CallbackError", "CallbackStore", "Outcome", "validate"]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS callback (
@@ -107,7 +110,7 @@ class CallbackStore:
         query = "SELECT count(*) FROM callback WHERE ?1 IS NULL OR reference = ?1"
         return int(self._db.execute(query, (reference,)).fetchone()[0])
 
-    def outcomes(self, reference: str | None = None) -> dict[Outcome, int]:
+    def counts(self, reference: str | None = None) -> dict[Outcome, int]:
         """How many callbacks ended in which way, for one request or all."""
         query = "SELECT outcome, sum(count) FROM callback_outcome WHERE ?1 IS NULL OR reference = ?1 GROUP BY outcome"
         return {Outcome(outcome): count for outcome, count in self._db.execute(query, (reference,))}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from fedforget.erasure_service.callback_address import validate
+from fedforget.erasure_service.callback_address import CallbackError, validate
 from fedforget.erasure_service.opendsr import CreateRequest
 from fedforget.erasure_service.subject_requests import (
     State,
@@ -17,7 +17,6 @@ from fedforget.erasure_service.subject_requests import (
     reference_of,
 )
 from fedforget.erasure_service.tokens import Holder
-from fedforget.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedforget.erasure_service.service import ErasureService
@@ -35,11 +34,11 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
         raise HTTPException(
             400, "Items are forgotten on the user's device: fedforget device forget. Here whole persons are."
         )
-    for url in asked.status_callback_urls:
-        try:
-            validate(url, service.settings.callback_targets, service.settings.callback_private)
-        except ConfigError as error:
-            raise HTTPException(400, f"status_callback_urls: {error.problem} {error.hint}") from error
+    targets, private = service.settings.callback_targets, service.settings.callback_private
+    try:
+        urls = tuple(validate(url, targets, private) for url in asked.status_callback_urls)
+    except CallbackError as error:
+        raise HTTPException(400, f"status_callback_urls: {error.problem} {error.hint}") from error
     batching, requests = service.settings.batching, service.requests
     submitted = min(asked.submitted_time.timestamp(), now)
     deadline = submitted + batching.deadline.total_seconds()
@@ -52,7 +51,7 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
             id_,
             tuple(asked.users),
             tuple(asked.items),
-            tuple(asked.status_callback_urls),
+            urls,
             pseudonyms_of(id_, asked.users),
             digest_of(id_, body),
             holder.id,

@@ -88,7 +88,7 @@ class ServiceCollector(Collector):
         yield _gauge("fedforget_oldest_request_seconds", "Age of the oldest request that is not finished.", oldest)
         yield _gauge("fedforget_nearest_deadline_seconds", "Seconds to the nearest deadline.", nearest)
         sent = CounterMetricFamily("fedforget_callbacks", "Callbacks by outcome.", labels=["outcome"])
-        for outcome, number in self.service.callbacks.outcomes().items():
+        for outcome, number in self.service.callbacks.counts().items():
             sent.add_metric([outcome], number)
         yield sent
         yield _gauge("fedforget_callbacks_waiting", "Callbacks that wait.", self.service.callbacks.waiting())

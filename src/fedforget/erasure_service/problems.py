@@ -47,7 +47,7 @@ def answer(
 ) -> Response:
     """An error in the form of the API that was called, or as a page."""
     if wants_page(request):
-        return error_page(request, code, detail, errors, headers)
+        return error_page(request, code, detail, errors, headers or {})
     if request.url.path.startswith("/opendsr"):
         return JSONResponse(opendsr.error_body(code, detail, list(errors) or None), code, headers)
     problem = Problem(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.erasure_service import callbacks, subject_requests, tokens
+from fedforget.erasure_service import call_log, callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
 from fedforget.erasure_service.call_log import CallLog
 from fedforget.erasure_service.callback_client import CallbackClient
@@ -16,6 +16,7 @@ from fedforget.erasure_service.callback_sender import CallbackSender
 from fedforget.erasure_service.callbacks import CallbackStore
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
+from fedforget.erasure_service.durations import parse_duration
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import QueueFiles
 from fedforget.erasure_service.sessions import Sessions
@@ -42,7 +43,7 @@ class ErasureService:
         schema = subject_requests.SCHEMA + callbacks.SCHEMA
         self.requests = SubjectRequests(open_state(run, schema), run / FOLDER / NAME)
         self.tokens = TokenStore(open_state(run, tokens.SCHEMA))
-        self.call_log = CallLog(run / FOLDER)
+        self.call_log = CallLog(run / FOLDER / call_log.FOLDER, parse_duration(settings.keep_calls))
         self.access = Access(self.tokens, settings.rate)
         self.sessions = Sessions(self.tokens)
         key, certificate = (Path(name) if name else None for name in (settings.signing_key, settings.signing_cert))
@@ -77,6 +78,7 @@ class ErasureService:
         self.dispatcher.stop()
         self.sender.close()
         self.worker.stop()
+        self.call_log.close()
         self.requests.close()
         self._lock.__exit__(None, None, None)
 

@@ -23,7 +23,8 @@ class ServiceSettings:
 
     Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
     ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
-    approves each request. ``insecure`` allows to listen beyond this machine without TLS.
+    approves each request. The log of calls is kept for ``keep_calls``. ``insecure`` allows to listen beyond this
+    machine without TLS.
     """
 
     host: str = "127.0.0.1"
@@ -44,6 +45,7 @@ class ServiceSettings:
     signing_key: str = ""
     signing_cert: str = ""
     audits: tuple[str, ...] = ("audits",)
+    keep_calls: str = "90d"
     log_format: str = "text"
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class ServiceSettings:
             raise ConfigError(f"rate is {self.rate}.", "Give calls a second, above 0.")
         if self.batch_size < 0:
             raise ConfigError(f"batch_size is {self.batch_size}.", "Give 0 (no such limit) or more.")
-        _ = self.batching
+        _ = self.batching, parse_duration(self.keep_calls)
 
     @classmethod
     def build(cls, given: Mapping[str, Any], file: Path | None = None) -> ServiceSettings:

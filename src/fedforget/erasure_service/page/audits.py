@@ -11,7 +11,7 @@ from typing import Any
 from fedforget.erasure_service.page.background import Background
 from fedforget.erasure_service.page.times import Moment
 from fedforget.runtime.files import file_signature
-from fedforget.server.run_config import read_config
+from fedforget.server.config_file import read_config
 
 #: Parts of a configuration that an audit shares with a run, as in ``server.request_audit``, which loads much more.
 SAME = ("model", "sampler", "training", "server")

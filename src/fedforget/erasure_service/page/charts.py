@@ -61,7 +61,7 @@ def accuracy_chart(measured: Sequence[Accuracy]) -> Chart | None:
     if not measured:
         return None
     values = [_named(one) for one in measured]
-    names = [name for name in dict.fromkeys(name for one in values for name in one)]
+    names = list(dict.fromkeys(name for one in values for name in one))
     drawn = [name for name in names if name.startswith(DRAWN)] or names[:1]
     rounds = [one.round for one in measured]
     last = max(1, *rounds)

@@ -35,9 +35,7 @@ environment.filters["code"] = _code
 environment.globals["version"] = __version__
 
 
-def render(
-    request: Request, template: str, visitor: Visitor | None, code: int = 200, /, **values: Any
-) -> HTMLResponse:
+def render(request: Request, template: str, visitor: Visitor | None, code: int = 200, /, **values: Any) -> HTMLResponse:
     """A page."""
     text = environment.get_template(template).render(visitor=visitor, path=request.url.path, **values)
     return HTMLResponse(text, code)

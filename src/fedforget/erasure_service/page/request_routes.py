@@ -45,9 +45,7 @@ async def ask(request: Request, fields: Asked) -> Response:
         "subject_request_id": id_,
         "subject_request_type": ERASURE,
         "submitted_time": rfc3339(time.time()),
-        "subject_identities": [
-            {"identity_type": IDENTITY, "identity_value": user.strip(), "identity_format": FORMAT}
-        ],
+        "subject_identities": [{"identity_type": IDENTITY, "identity_value": user.strip(), "identity_format": FORMAT}],
     }
     body = json.dumps(content).encode()
     if content["regulation"] not in REGULATIONS:
