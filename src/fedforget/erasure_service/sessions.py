@@ -73,8 +73,11 @@ class Sessions:
                 self._sessions.popitem(last=False)
         return session
 
-    def find(self, id_: str) -> Session | None:
-        """The session with this id, which counts as a use of it; None if it has ended or its token is not valid now."""
+    def find(self, id_: str, *, counts: bool = True) -> Session | None:
+        """The session with this id; None if it has ended or its token is not valid now.
+
+        It counts as a use of the session, unless a script asks by itself and not for the person.
+        """
         key, now = _key(id_), self._clock()
         with self._lock:
             session = self._sessions.pop(key, None)
@@ -83,7 +86,7 @@ class Sessions:
             holder = self._tokens.holder(session.holder.id, now)
             if holder is None:
                 return None
-            session = self._sessions[key] = replace(session, holder=holder, used=now)
+            session = self._sessions[key] = replace(session, holder=holder, used=now if counts else session.used)
             return session
 
     def end(self, id_: str) -> None:

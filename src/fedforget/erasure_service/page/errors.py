@@ -22,7 +22,7 @@ def wants_page(request: Request) -> bool:
 
 
 def error_page(
-    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]], headers: Mapping[str, str]
+    request: Request, code: int, detail: str, errors: Sequence[tuple[str, str]], headers: Mapping[str, str] | None
 ) -> Response:
     """An error as a page; who is signed out is asked to sign in."""
     path = request.url.path
@@ -31,5 +31,5 @@ def error_page(
     known = visitor_of(request) if code < HTTPStatus.INTERNAL_SERVER_ERROR else None
     title = HTTPStatus(code).phrase
     answer = render(request, "error.html", known, code, title=title, code=code, detail=detail, errors=errors)
-    answer.headers.update(headers)
+    answer.headers.update(headers or {})
     return answer
