@@ -6,7 +6,6 @@ import base64
 import json
 import shutil
 import subprocess
-import sys
 import threading
 
 import pytest
