@@ -23,6 +23,7 @@ from fedforget.simulation.queued_erasures import QueuedErasures
 from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
 from tests.small_federations import trained
 
+
 class Clock:
     """The time, which a test may move on."""
 
