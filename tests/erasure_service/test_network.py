@@ -70,6 +70,8 @@ def test_a_request_on_a_network(tmp_path):
     assert (receipt["wiped"], receipt["to_wipe"]) == (1, 1)
     done = subprocess.run(
         [
+            sys.executable,
+            "-m",
             "fedforget",
             "receipts",
             "verify",
