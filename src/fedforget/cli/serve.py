@@ -109,6 +109,14 @@ def serve(
             rich_help_panel=CALLBACKS,
         ),
     ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the service as callers see it, such as that of a proxy; default where it listens.",
+            envvar=_variable("public_url"),
+            rich_help_panel=LISTEN,
+        ),
+    ] = None,
     callback_host: Annotated[
         list[str] | None, typer.Option(help="A host that may be called back; repeatable.", rich_help_panel=CALLBACKS)
     ] = None,
@@ -163,6 +171,7 @@ def serve(
         "deadline": deadline,
         "approval": approval,
         "domain": domain,
+        "public_url": public_url,
         "callback_hosts": callback_host or None,
         "callback_private": callback_private or None,
         "signing_key": signing_key,

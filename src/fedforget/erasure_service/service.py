@@ -51,7 +51,7 @@ class ErasureService:
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
         self.callbacks = CallbackStore(self.requests.reader)
-        self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.url)
+        self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.base)
         client = CallbackClient(self.settings.callback_targets, settings.callback_private)
         own = CallbackStore(open_state(run, callbacks.SCHEMA))
         self.sender = CallbackSender(own, client, lambda body: self.key.get().sign(body), self.settings.domain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from fedforget.erasure_service.durations import parse_duration
 from fedforget.errors import ConfigError
 from fedforget.runtime.settings import build_from
 
+PUBLIC_URL = re.compile(r"https?://[^\s/?#]+/?")
+
 
 @dataclass(frozen=True)
 class ServiceSettings:
@@ -24,7 +27,7 @@ class ServiceSettings:
     Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
     ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
     approves each request. The log of calls is kept for ``keep_calls``. ``insecure`` allows to listen beyond this
-    machine without TLS.
+    machine without TLS. ``public_url`` is the address that callers use, such as a proxy's.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +37,7 @@ class ServiceSettings:
     insecure: bool = False
     behind_proxy: bool = False
     domain: str = ""
+    public_url: str = ""
     batch_every: str = ""
     batch_at: str = ""
     batch_size: int = 0
@@ -53,6 +57,10 @@ class ServiceSettings:
             raise ConfigError(f"port is {self.port}.", "Give a number up to 65535; 0 takes a free one.")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("Only one of tls_cert and tls_key is given.", "Give both: --tls-cert and --tls-key.")
+        if self.public_url and not PUBLIC_URL.fullmatch(self.public_url):
+            raise ConfigError(
+                f"public_url is {self.public_url!r}.", "Give an address such as https://erasure.example.org."
+            )
         if self.log_format not in ("text", "json"):
             raise ConfigError(f"log_format is {self.log_format!r}.", "Give text or json.")
         if not self.rate > 0:
@@ -104,8 +112,13 @@ class ServiceSettings:
             return self.host == "localhost"
 
     @property
+    def base(self) -> str:
+        """The address of the service as callers see it: in answers and callbacks."""
+        return self.public_url.rstrip("/") or self.url
+
+    @property
     def url(self) -> str:
-        """The address of the service."""
+        """The address that the service listens on."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
 
