@@ -53,6 +53,14 @@ def serve(
             "--behind-proxy", help="A proxy adds TLS.", envvar=_variable("behind_proxy"), rich_help_panel=LISTEN
         ),
     ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the service in its answers, if a proxy has another one.",
+            envvar=_variable("public_url"),
+            rich_help_panel=LISTEN,
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option(
@@ -156,6 +164,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "behind_proxy": behind_proxy,
+        "public_url": public_url,
         "insecure": insecure,
         "batch_every": batch_every,
         "batch_at": batch_at,
