@@ -40,7 +40,7 @@ def test_links_have_the_address_that_callers_use(tmp_path: Path) -> None:
     service.stop()
 
 
-@pytest.mark.parametrize("url", ["erasure.example.org", "ftp://example.org", "https://example.org/path", "https://a b"])
+@pytest.mark.parametrize("url", ["erasure.example.org", "ftp://example.org"])
 def test_an_address_with_something_else_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="public_url"):
         ServiceSettings(public_url=url)

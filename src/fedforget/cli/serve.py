@@ -53,6 +53,14 @@ def serve(
             "--behind-proxy", help="A proxy adds TLS.", envvar=_variable("behind_proxy"), rich_help_panel=LISTEN
         ),
     ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the service in its answers, if a proxy has another one.",
+            envvar=_variable("public_url"),
+            rich_help_panel=LISTEN,
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option(
@@ -109,14 +117,6 @@ def serve(
             rich_help_panel=CALLBACKS,
         ),
     ] = None,
-    public_url: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the service as callers see it, such as that of a proxy; default where it listens.",
-            envvar=_variable("public_url"),
-            rich_help_panel=LISTEN,
-        ),
-    ] = None,
     callback_host: Annotated[
         list[str] | None, typer.Option(help="A host that may be called back; repeatable.", rich_help_panel=CALLBACKS)
     ] = None,
@@ -164,6 +164,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "behind_proxy": behind_proxy,
+        "public_url": public_url,
         "insecure": insecure,
         "batch_every": batch_every,
         "batch_at": batch_at,
@@ -171,7 +172,6 @@ def serve(
         "deadline": deadline,
         "approval": approval,
         "domain": domain,
-        "public_url": public_url,
         "callback_hosts": callback_host or None,
         "callback_private": callback_private or None,
         "signing_key": signing_key,

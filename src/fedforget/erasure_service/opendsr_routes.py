@@ -116,5 +116,5 @@ def _signed(request: Request, value: Answer, code: int = 200) -> Answer:
 
 
 def _base(request: Request) -> str:
-    url: str = request.app.state.service.settings.base
+    url: str = request.app.state.service.settings.url
     return url

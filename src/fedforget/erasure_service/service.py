@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +24,8 @@ from fedforget.erasure_service.state_file import FOLDER, NAME, open_state
 from fedforget.erasure_service.subject_requests import SubjectRequests
 from fedforget.erasure_service.tokens import TokenStore
 from fedforget.erasure_service.worker_client import Worker
-from fedforget.errors import RunError
 from fedforget.runtime.files import make_folder, only_writer
+from fedforget.server.config_file import read_config
 
 #: Seconds without news from the worker after which it is not ready.
 SILENT_SECONDS = 60.0
@@ -37,7 +36,8 @@ class ErasureService:
 
     def __init__(self, run: Path, settings: ServiceSettings) -> None:
         self.run, self.settings = run, settings.named()
-        self.engine, self.federation = _read_config(run)
+        config = read_config(run / "config.toml")
+        self.engine, self.federation = str(config.get("engine", "simulation")), str(config["id"])
         self._lock = only_writer(make_folder(run / FOLDER))
         self._lock.__enter__()
         schema = subject_requests.SCHEMA + callbacks.SCHEMA
@@ -51,7 +51,7 @@ class ErasureService:
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
         self.callbacks = CallbackStore(self.requests.reader)
-        self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.base)
+        self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.url)
         client = CallbackClient(self.settings.callback_targets, settings.callback_private)
         own = CallbackStore(open_state(run, callbacks.SCHEMA))
         self.sender = CallbackSender(own, client, lambda body: self.key.get().sign(body), self.settings.domain)
@@ -98,12 +98,3 @@ class ErasureService:
         """The standard's signature of an answer or a callback."""
         signature = b64encode(self.key.get().sign(body)).decode()
         return {"X-OpenDSR-Processor-Domain": self.settings.domain, "X-OpenDSR-Signature": signature}
-
-
-def _read_config(run: Path) -> tuple[str, str]:
-    """Where the devices of a run are ("simulation", or on a network), and the id of its federation."""
-    try:
-        values = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-        return str(values.get("engine", "simulation")), str(values["id"])
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{run} is not a run folder: {error}.", "Train first: fedforget train DATA --out RUN") from error

@@ -19,6 +19,7 @@ from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.settings import ServiceSettings
 from fedforget.errors import SystemLimitError
 
+log = logging.getLogger(__name__)
 #: Connections that may wait to be accepted, and seconds that calls get to finish when the service is stopped.
 BACKLOG, GRACE_SECONDS = 512, 5
 KEEP_ALIVE_SECONDS = 30
@@ -33,7 +34,10 @@ def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) ->
     try:
         settings = replace(settings, port=listening.getsockname()[1])
         service = ErasureService(run, settings)
-        settings.check_exposure(len(service.tokens.all()))
+        tokens = len(service.tokens.all())
+        settings.check_exposure(tokens)
+        if not tokens:
+            log.warning("there are no tokens yet: fedforget token add %s --role operator --name NAME", run)
         config = uvicorn.Config(
             create_app(service),
             log_config=None,
@@ -49,11 +53,23 @@ def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) ->
             loop="asyncio",
             http="h11",
         )
-        ready(settings.url)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run([listening])
+            Server(config, lambda: ready(settings.url)).run([listening])
     finally:
         listening.close()
+
+
+class Server(uvicorn.Server):
+    """A server that says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
 
 def _listen(settings: ServiceSettings) -> socket.socket:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -11,13 +10,12 @@ from datetime import time, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.durations import parse_duration
 from fedforget.errors import ConfigError
 from fedforget.runtime.settings import build_from
-
-PUBLIC_URL = re.compile(r"https?://[^\s/?#]+/?")
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ServiceSettings:
     Durations are text such as ``24h``. ``rate`` is the number of calls a second that a token may make. Callbacks go to
     ``callback_hosts``, and to ``callback_private`` also at private addresses and without TLS. ``approval``: an operator
     approves each request. The log of calls is kept for ``keep_calls``. ``insecure`` allows to listen beyond this
-    machine without TLS. ``public_url`` is the address that callers use, such as a proxy's.
+    machine without TLS; ``public_url`` is the address in answers, if a proxy has another one.
     """
 
     host: str = "127.0.0.1"
@@ -36,8 +34,8 @@ class ServiceSettings:
     tls_key: str = ""
     insecure: bool = False
     behind_proxy: bool = False
-    domain: str = ""
     public_url: str = ""
+    domain: str = ""
     batch_every: str = ""
     batch_at: str = ""
     batch_size: int = 0
@@ -57,10 +55,8 @@ class ServiceSettings:
             raise ConfigError(f"port is {self.port}.", "Give a number up to 65535; 0 takes a free one.")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("Only one of tls_cert and tls_key is given.", "Give both: --tls-cert and --tls-key.")
-        if self.public_url and not PUBLIC_URL.fullmatch(self.public_url):
-            raise ConfigError(
-                f"public_url is {self.public_url!r}.", "Give an address such as https://erasure.example.org."
-            )
+        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
+            raise ConfigError(f"public_url is {self.public_url!r}.", "Give the address of a proxy: https://HOST.")
         if self.log_format not in ("text", "json"):
             raise ConfigError(f"log_format is {self.log_format!r}.", "Give text or json.")
         if not self.rate > 0:
@@ -112,13 +108,10 @@ class ServiceSettings:
             return self.host == "localhost"
 
     @property
-    def base(self) -> str:
-        """The address of the service as callers see it: in answers and callbacks."""
-        return self.public_url.rstrip("/") or self.url
-
-    @property
     def url(self) -> str:
-        """The address that the service listens on."""
+        """The address of the service, as others reach it."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
 
