@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 import tomllib
 from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -53,3 +57,22 @@ def test_the_device_is_started_as_in_the_guide() -> None:
     ]
     guide, unit = (" ".join(one[0].split()) for one in found if one is not None)
     assert guide == unit
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1), (None, 1)])
+def test_the_health_check_tells_whether_the_service_answers(status: int | None, code: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status or 500)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_port if status else 1
+        environment = {**os.environ, "FEDFORGET_HEALTH_URL": f"http://127.0.0.1:{port}/v1/health"}
+        done = subprocess.run([sys.executable, DEPLOY / "healthcheck.py"], env=environment)
+        server.shutdown()
+    assert done.returncode == code
