@@ -17,7 +17,7 @@ from fedforget.attestation.verify import verify_file, verify_run
 from fedforget.erasure_service.tokens import Role
 from tests.erasure_service.page.browsers import PHONE, WIDE, check_layout, chromium, picture, sign_in, tab
 from tests.erasure_service.processes import running, token_for, wait_for
-from tests.small_federations import DATA, trained
+from tests.small_federations import DATA, build
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ def browser():
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     run = tmp_path_factory.mktemp("prepared") / "run"
-    _, test = DATA.split(test=0.2, seed=0)
-    trained(run, rounds=12, test=test, evaluate_every=3).close()
+    train, test = DATA.split(test=0.2, seed=0)
+    build(run, train).fit(rounds=12, test=test, evaluate_every=3).close()
     return run
 
 
