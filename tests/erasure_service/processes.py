@@ -98,7 +98,8 @@ def running(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        reader.join(5)
+        reader.join(10)
+        process.stdout.close()
 
 
 def _answers(client: httpx.Client) -> bool:

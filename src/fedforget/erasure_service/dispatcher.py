@@ -26,6 +26,7 @@ from fedforget.erasure_service.queue_files import Place, QueueFiles
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests, ids_like
 from fedforget.errors import FedForgetError
+from fedforget.runtime.ids import ItemId
 from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.receipt import Receipt
 from fedforget.server.request import ErasureRequest, PartialErasure
@@ -138,7 +139,7 @@ class Dispatcher:
             return
         whole = [user for request in requests if not request.items for text in request.users for user in ids_like(text)]
         partial = [
-            PartialErasure(user, len(request.items), None, request.items)
+            PartialErasure(user, len(request.items), None, _forms_of(request.items))
             for request in requests
             if request.items
             for text in request.users
@@ -169,13 +170,15 @@ class Dispatcher:
             if reason.startswith(NO_MEMBER):
                 self._finish(batch)
             else:
-                log.error("erasure %s was refused: %s", erasure, reason)
+                log.error("erasure %s was refused; the reason is in queue/%s.refused", erasure, erasure)
                 self._return(erasure, reason)
         return place not in (Place.DONE, Place.REFUSED)
 
     def _return(self, erasure: str, reason: str) -> None:
         with self.requests.writing():
             requests = self.requests.of_batch(erasure)
+            if any(request.items for request in requests):  # such a reason may name the person
+                reason = f"The run refused it: see queue/{erasure}.refused in its folder."
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 
@@ -211,6 +214,11 @@ class Dispatcher:
 
     def _is_late(self, request: SubjectRequest) -> bool:
         return self.batching.is_near(request.deadline, self.clock(), self.duration())
+
+
+def _forms_of(items: Sequence[ItemId]) -> tuple[ItemId, ...]:
+    """Items in all forms that their ids may have; those that the person does not have are ignored."""
+    return tuple(dict.fromkeys(form for item in items for form in ids_like(str(item))))
 
 
 def _open_wipes(receipt: Receipt) -> bool:

@@ -1,0 +1,277 @@
+"""From stored requests to signed receipts, with a run whose queue is carried out by the test."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("securesystemslib")
+
+from fedforget.attestation.verify import verify_run
+from fedforget.erasure_service.dispatcher import RETRY_SECONDS
+from fedforget.erasure_service.subject_requests import State, pseudonyms_of, reference_of
+from fedforget.erasure_service.tokens import Role
+from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.simulation.federation import Federation
+from fedforget.simulation.queued_erasures import QueuedErasures
+from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
+from tests.small_federations import trained
+
+class Clock:
+    """The time, which a test may move on."""
+
+    passed = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.passed
+
+
+@pytest.fixture
+def run(tmp_path):
+    trained(tmp_path / "run").close()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def make(run):
+    """Makes services on the run, one at a time."""
+    made = []
+
+    def make(**settings):
+        service = service_on(run, **settings)
+        service.dispatcher.clock = Clock()
+        made.append(service)
+        return service
+
+    yield make
+    for service in made:
+        service.stop()
+
+
+def ask(service, user="17", **changes) -> str:
+    """Ask over HTTP; returns the id of the request."""
+    body = erasure_of(user, **changes)
+    with served(service, Role.REQUESTER) as [client]:
+        assert client.post(REQUESTS, json=body).status_code == 201
+    return str(body["subject_request_id"])
+
+
+def state_of(service, id_: str) -> State:
+    return service.requests.find(reference_of(id_)).state
+
+
+def queued(run) -> int:
+    return len(ErasureQueue(run).waiting())
+
+
+def persons(run) -> list[str]:
+    """The pseudonyms in all signed receipts."""
+    envelopes = [json.loads(path.read_bytes()) for path in sorted(run.glob("receipts/signed/*.json"))]
+    statements = [json.loads(b64decode(envelope["payload"])) for envelope in envelopes]
+    return [person["pseudonym"] for one in statements for person in one["predicate"]["persons"]]
+
+
+def test_from_a_request_to_a_signed_receipt(make, run):
+    service = make()
+    ids = [ask(service, "17"), ask(service, "3"), ask(service, "nobody")]
+    service.dispatcher.tick()
+    assert [state_of(service, id_) for id_ in ids] == [State.IN_PROGRESS] * 3
+    assert queued(run) == 1, "requests that wait together are one erasure"
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    assert [state_of(service, id_) for id_ in ids] == [State.COMPLETED] * 3
+    assert not {3, 17} & set(Federation.open(run).members)
+    expected = [
+        name for id_, user in zip(ids, ("17", "3", "nobody"), strict=True) for name in pseudonyms_of(id_, [user])
+    ]
+    assert sorted(persons(run)) == sorted(expected), "who is not a member is named like the others"
+    assert verify_run(run).passed
+
+
+def test_a_confirmation_does_not_tell_who_was_a_member(make, run):
+    service = make()
+    member, stranger = ask(service, "17"), ask(service, "nobody")
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    with served(service, Role.OPERATOR) as [client]:
+        answers = [client.get(f"{REQUESTS}/{id_}/confirmation").json() for id_ in (member, stranger)]
+    said = [json.loads(b64decode(answer["payload"])) for answer in answers]
+    for one in said:
+        assert len(one["predicate"].pop("persons")) == 1
+        one["predicate"].pop("received")
+        one.pop("subject")
+    assert said[0] == said[1]
+
+
+def test_nobody_known_is_completed_as_late_as_an_erasure_would_be(make, run):
+    service = make()
+    service.worker.status = replace(service.worker.status, estimate_seconds=100.0)
+    id_ = ask(service, "nobody")
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.clock.passed += 99
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.IN_PROGRESS
+    service.dispatcher.clock.passed += 2
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.COMPLETED
+    assert not list(run.glob("receipts/*.json"))
+
+
+def test_requests_collect_while_an_erasure_is_carried_out(make, run):
+    service = make()
+    first = ask(service, "17")
+    service.dispatcher.tick()
+    second, third = ask(service, "3"), ask(service, "4")
+    service.dispatcher.tick()
+    assert queued(run) == 1
+    assert state_of(service, second) is State.PENDING
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    assert state_of(service, first) is State.COMPLETED
+    assert [state_of(service, id_) for id_ in (second, third)] == [State.IN_PROGRESS] * 2
+    assert queued(run) == 1
+
+
+def test_an_operator_does_not_wait_for_the_batch(make, run):
+    service = make(batch_every="24h")
+    id_ = ask(service)
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.PENDING
+    with served(service, Role.OPERATOR) as [client]:
+        assert client.post("/v1/batches").json() == {"waiting": 1}
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.IN_PROGRESS
+
+
+def test_a_near_deadline_does_not_wait_either(make, caplog):
+    service = make(batch_every="365d", deadline="30d")
+    id_ = ask(service, submitted_time="2026-01-01T00:00:00Z")
+    with caplog.at_level("WARNING"):
+        service.dispatcher.tick()
+    assert state_of(service, id_) is State.IN_PROGRESS
+    assert "deadline" in caplog.text
+
+
+def test_requests_wait_for_approval(make, run):
+    service = make(approval=True)
+    id_ = ask(service)
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.PENDING
+    reference = reference_of(id_)
+    with served(service, Role.REQUESTER, Role.OPERATOR) as [requester, operator]:
+        assert requester.post(f"/v1/requests/{reference}/approve").status_code == 403
+        assert operator.post(f"/v1/requests/{reference}/approve").json()["approved"]
+        service.dispatcher.tick()
+        assert operator.post(f"/v1/requests/{reference}/approve").status_code == 409
+        assert operator.post(f"/v1/requests/{reference}/cancel").status_code == 400
+    assert state_of(service, id_) is State.IN_PROGRESS
+
+
+def test_a_refused_erasure_is_tried_again_later(make, run):
+    service = make()
+    everybody = [ask(service, str(user)) for user in Federation.open(run).members]
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    request = service.requests.find(reference_of(everybody[0]))
+    assert request.state is State.PENDING
+    assert "All 40 users" in request.note
+    service.dispatcher.tick()
+    assert queued(run) == 0
+    service.dispatcher.clock.passed += RETRY_SECONDS + 1
+    service.dispatcher.tick()
+    assert queued(run) == 1
+
+
+def test_items_of_a_person_who_stays(make, run):
+    fed = Federation.open(run)
+    user = fed.members[5]
+    items = fed.train.item_ids_of(user)[:2]
+    fed.close()
+    service = make()
+    id_ = ask(service, str(user), extensions={"fedforget": {"items": [str(item) for item in items]}})
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    assert state_of(service, id_) is State.COMPLETED
+    fed = Federation.open(run)
+    assert user in fed.members
+    assert not set(items) & set(fed.train.item_ids_of(user))
+    assert persons(run) == list(pseudonyms_of(id_, [str(user)]))
+    assert verify_run(run).passed
+
+
+def test_erasures_of_the_command_line_are_signed_too(make, run):
+    fed = Federation.open(run)
+    fed.forget([17])
+    fed.close()
+    service = make()
+    service.dispatcher.tick()
+    assert len(persons(run)) == 1
+    assert verify_run(run).passed
+
+
+def test_a_receipt_that_was_changed_is_not_signed_again(make, run):
+    fed = Federation.open(run)
+    fed.forget([17])
+    service = make()
+    service.dispatcher.tick()
+    [(request, text)] = fed.history.receipts().items()
+    fed.history.add_receipt(request, json.dumps({**json.loads(text), "seconds": 1e6}))
+    fed.close()
+    path = run / "receipts" / f"{request}.json"
+    path.write_text(json.dumps({**json.loads(text), "seconds": 1e6}))
+    with pytest.raises(Exception, match="is not the one that was signed"):
+        service.dispatcher.tick()
+    assert len(list(run.glob("receipts/signed/*.json"))) == 1
+    assert not verify_run(run).passed
+
+
+def test_nothing_that_names_the_person_remains(make, run):
+    fed = Federation.open(run)
+    user = fed.members[0]
+    fed.close()
+    service = make()
+    id_ = ask(service, f"{user}")
+    other = ask(service, "unmistakable-name-of-nobody")
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    found = service.requests.find(reference_of(id_))
+    assert (found.id, found.users, found.items, found.callbacks) == (None, (), (), ())
+    content = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert b"unmistakable-name-of-nobody" not in content
+    for one in (id_, other):
+        assert one.encode() not in content
+
+
+def test_a_failure_is_reported_and_passes(make, run, monkeypatch):
+    service = make()
+    ask(service)
+    add: Callable[..., None] = service.dispatcher.files.add
+
+    def fail(content):
+        raise OSError(28, "No space left on device")
+
+    service.dispatcher.start()
+    monkeypatch.setattr(service.dispatcher.files, "add", fail)
+    service.dispatcher.wake()
+    _until(lambda: service.problems() != [])
+    monkeypatch.setattr(service.dispatcher.files, "add", add)
+    service.dispatcher.wake()
+    _until(lambda: service.problems() == [] and queued(run) == 1)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
