@@ -69,6 +69,7 @@ def sign_in(page: Any, token: str) -> None:
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/")
+    page.get_by_role("heading", name="Overview").wait_for()
 
 
 def check_layout(page: Any, name: str) -> None:

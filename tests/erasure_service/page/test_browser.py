@@ -17,13 +17,26 @@ from fedforget.attestation.verify import verify_file, verify_run
 from fedforget.erasure_service.tokens import Role
 from tests.erasure_service.page.browsers import PHONE, WIDE, check_layout, chromium, picture, sign_in, tab
 from tests.erasure_service.processes import running, token_for, wait_for
-from tests.small_federations import DATA, trained
+from tests.small_federations import DATA, build
 
 pytestmark = pytest.mark.slow
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 SECONDS = 60_000
 THEMES = ("light", "dark")
+#: The name of what has the focus, and how it is outlined.
+FOCUS = """(() => {
+    const one = document.activeElement, style = getComputedStyle(one);
+    return [one.id || one.textContent.trim(), style.outlineStyle, parseFloat(style.outlineWidth)];
+})()"""
+PAGES = {
+    "overview": "/",
+    "requests": "/requests",
+    "receipts": "/receipts",
+    "receipt": "/receipts/1",
+    "api": "/docs",
+    "error": "/nothing",
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +48,8 @@ def browser():
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     run = tmp_path_factory.mktemp("prepared") / "run"
-    _, test = DATA.split(test=0.2, seed=0)
-    trained(run, rounds=12, test=test, evaluate_every=3).close()
+    train, test = DATA.split(test=0.2, seed=0)
+    build(run, train).fit(rounds=12, test=test, evaluate_every=3).close()
     return run
 
 
@@ -93,7 +106,7 @@ def test_a_request_from_the_form_to_a_verified_receipt(browser, run, tmp_path):
             receipt.value.save_as(file)
             found = verify_file(file, [pem])
             assert found.passed
-            assert found.naming(17, id_)
+            assert found.naming("17", id_)
             working.goto("/")
             assert working.locator("#chain-head").inner_text() == found.head == verify_run(run).head
             working.get_by_text("All receipts are valid.").wait_for()
@@ -150,10 +163,7 @@ def test_the_page_can_be_used_by_keyboard_and_without_scripts(browser, run):
             order = []
             for _ in range(10):
                 page.keyboard.press("Tab")
-                place = page.evaluate(
-                    """(() => { const one = document.activeElement, style = getComputedStyle(one);
-                    return [one.id || one.textContent.trim(), style.outlineStyle, parseFloat(style.outlineWidth)]; })()"""
-                )
+                place = page.evaluate(FOCUS)
                 assert place[1] != "none", f"{place[0]} does not show that it has the focus"
                 assert place[2] >= 2, f"{place[0]} does not show that it has the focus"
                 order.append(place[0])
@@ -203,13 +213,13 @@ def test_pages_fit_and_can_be_read(browser, run, tmp_path, theme):
         page.get_by_role("link", name="Number 1").wait_for(timeout=SECONDS)
         for width in (WIDE, PHONE):
             page.set_viewport_size({"width": width, "height": 800})
-            for path in ("/", f"/requests/{finished}", "/requests", "/receipts", "/receipts/1", "/docs", "/nothing"):
+            for name, path in [*PAGES.items(), ("request", f"/requests/{finished}")]:
                 page.goto(path)
-                name = f"{path.strip('/').split('/')[0] or 'overview'}-{theme}-{width}"
+                name = f"{name}-{theme}-{width}"
                 for details in page.locator("summary").all():
                     details.click()
                 check_layout(page, name)
-                picture(page, tmp_path, name if path != "/receipts/1" else f"receipt-{theme}-{width}")
+                picture(page, tmp_path, name)
         assert {one.partition(":")[0] for one in page.complaints} <= {"error"}, page.complaints
         page.complaints.clear()  # the page that is not there
         page.get_by_role("button", name="Sign out").click()

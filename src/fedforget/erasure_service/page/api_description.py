@@ -99,8 +99,8 @@ def describe(document: Mapping[str, Any]) -> ApiDescription:
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Operation:
-    content = operation.get("requestBody", {}).get("content", {})
-    body = next(iter(content.values()), {}).get("schema", {})
+    content: dict[str, dict[str, Any]] = operation.get("requestBody", {}).get("content", {})
+    body: dict[str, Any] = next(iter(content.values()), {}).get("schema", {})
     return Operation(
         anchor=operation.get("operationId", f"{method}{path}"),
         method=method.upper(),
@@ -121,8 +121,9 @@ def _parameter(one: Mapping[str, Any]) -> Field:
 
 
 def _answer(code: str, one: Mapping[str, Any]) -> Answer:
-    media, content = next(iter(one.get("content", {}).items()), ("", {}))
-    schema = content.get("schema", {})
+    contents: dict[str, dict[str, Any]] = one.get("content", {})
+    media = next(iter(contents), "")
+    schema: dict[str, Any] = contents.get(media, {}).get("schema", {})
     kind = _type(schema) if _link(schema) else media
     return Answer(code, one.get("description", ""), kind, _link(schema))
 
@@ -171,7 +172,7 @@ def _link(schema: Mapping[str, Any]) -> str:
 
 def _words(text: str, schema: Mapping[str, Any]) -> str:
     """A description with the constraints of a value."""
-    inner = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), {})
+    inner: dict[str, Any] = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), {})
     found = {**inner, **schema}
     limits = [form.format(found[name]) for name, form in CONSTRAINTS.items() if found.get(name) not in (None, [], {})]
     return " ".join(part for part in (text, f"({', '.join(limits)})" if limits else "") if part)

@@ -32,7 +32,6 @@ class FederationView:
     share: str
     failures: Sequence[tuple[str, int]]
     listed: Sequence[RoundSummary]
-    duration: str
     damage: int
     chart: Chart | None
 
@@ -60,7 +59,6 @@ def federation_view(status: RunStatus) -> FederationView | None:
         share=f"{100 * answered / asked:.1f} %" if asked else "",
         failures=failures.most_common(),
         listed=list(reversed(status.recent[-LISTED:])),
-        duration="" if status.estimate_seconds is None else duration(status.estimate_seconds),
         damage=status.fallbacks,
         chart=accuracy_chart(status.accuracy),
     )

@@ -140,7 +140,7 @@ class Pages:
 
     def _callback_counts(self) -> list[tuple[str, int]]:
         """How callbacks ended, in words, and how many wait."""
-        counts = [(outcome.replace("_", " "), count) for outcome, count in self._callbacks.outcomes().items()]
+        counts = [(outcome.replace("_", " "), count) for outcome, count in self._callbacks.counts().items()]
         waiting = self._callbacks.waiting()
         return [*counts, *([("waiting", waiting)] if waiting else [])]
 
