@@ -32,7 +32,7 @@ SERVER = ff.ServerConfig(fraction=0.8, secure=True, minimum=3)
 def test_a_request_on_a_network(tmp_path):
     config = RunConfig(model=ff.MF(dim=8), engine="flower", server=SERVER, seed=3)
     user = TRAIN.user_ids.tolist()[1]
-    options = ("--callback-host", "127.0.0.1", "--callback-private", "127.0.0.1")
+    options = ("--batch-every", "24h", "--callback-private", "127.0.0.1")
     with (
         Trial(tmp_path / "trial", config, TRAIN, TEST, 2, secret="") as trial,
         receiver() as calls,
@@ -43,7 +43,8 @@ def test_a_request_on_a_network(tmp_path):
         stranger = erasure_of("nobody-here", status_callback_urls=[calls.url])
         assert service.ask(body).status_code == service.ask(stranger).status_code == 201
         id_ = body["subject_request_id"]
-        wait_for(lambda: service.status(id_) == "in_progress", 30, "the request is in the queue")
+        assert service.client.post("/v1/batches").json() == {"waiting": 2}
+        wait_for(lambda: service.status(id_) == "in_progress", 30, "the requests are in the queue")
         serving = threading.Thread(target=trial.serve, args=(3,))
         serving.start()
         service.wait(id_, seconds=300)
