@@ -20,10 +20,9 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether requests can be carried out, and what is in the way."""
+    """Whether requests can be carried out."""
 
     ready: bool
-    problems: list[str]
 
 
 class Progress(BaseModel):
@@ -34,7 +33,7 @@ class Progress(BaseModel):
 
 
 class Federation(BaseModel):
-    """The federation of the run."""
+    """The federation of the run, and what is in the way of carrying out requests."""
 
     federation: str
     engine: str
@@ -47,6 +46,7 @@ class Federation(BaseModel):
     progress: Progress | None
     estimate_seconds: float | None
     damage: int
+    problems: list[str]
     updated: str
 
 

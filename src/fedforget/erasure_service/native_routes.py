@@ -39,10 +39,9 @@ async def health() -> models.Health:
 
 @router.get("/ready", responses={503: {"model": models.Readiness}})
 async def ready(request: Request) -> models.Readiness:
-    """Whether requests can be carried out now. Details are for operators: see the page, or the log."""
-    found = _service(request).problems()
-    answer = models.Readiness(ready=not found, problems=[])
-    return JSONResponse(answer.model_dump(), 503) if found else answer  # type: ignore[return-value]
+    """Whether requests can be carried out now. What is in the way: see federation."""
+    answer = models.Readiness(ready=not _service(request).problems())
+    return answer if answer.ready else JSONResponse(answer.model_dump(), 503)  # type: ignore[return-value]
 
 
 @router.get("/federation", responses=documented(503))
@@ -62,6 +61,7 @@ async def federation(request: Request, holder: Reader) -> models.Federation:
         progress=progress,
         estimate_seconds=status.estimate_seconds,
         damage=status.fallbacks,
+        problems=_service(request).problems(),
         updated=status.updated,
     )
 
