@@ -25,6 +25,9 @@ def offline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     monkeypatch.setattr("fedforget.cli.quickstart.load", load)
     monkeypatch.setattr("fedforget.cli.quickstart.SYNTHETIC", SMALL)
+    monkeypatch.setattr("fedforget.experiments.forgetting.demonstration.DATA", {**SMALL, "seed": 0})
+    few = {"worlds": 4, "rounds": 3, "leavers": 0.1, "seed": 0}
+    monkeypatch.setattr("fedforget.experiments.forgetting.demonstration.SETTINGS", few)
     return Shell(monkeypatch, capsys)
 
 
@@ -39,7 +42,11 @@ def test_it_runs_from_training_to_the_report(offline: Shell, tmp_path: Path) -> 
     assert set(result["curves"]) == {"attacked", "retrain", "fru-device", "fru-logged"}
     assert {path.name for path in out.iterdir()} == {"report.html", "result.json", "run"}
     report = (out / "report.html").read_text()
-    assert report.count("<svg") == 4
+    assert report.count("<svg") == 5
+    memory = result["audit"]["methods"]
+    assert list(memory) == ["none", "continue", "fru", "retrain"]
+    assert all(len(one["took_part"]) == len(one["absent"]) == 4 * 5 for one in memory.values())
+    assert len({tuple(one["took_part"]) for one in memory.values()}) == 4
     assert not re.search(r"https?://", report)
     assert all(f"{variant.label}</td>" in report for variant in VARIANTS.values())
     assert "Fed-iALS, Retrain</td>" in report

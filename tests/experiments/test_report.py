@@ -28,6 +28,8 @@ SETTING = {
     "item_table_bytes": 2000,
 }
 
+FOUND = {"auc": 0.875, "low": 0.8, "high": 0.95, "took_part": [0.5, 2.0, 30.0], "absent": [-1.0, 0.25]}
+
 
 def made() -> dict[str, Any]:
     outcome = Outcome(
@@ -42,6 +44,13 @@ def made() -> dict[str, Any]:
         "most popular": asdict(ACCURACY),
         "ials": {},
         "curves": {name: one.curve_dicts() for name, one in outcomes.items() if name != "continue"},
+        "audit": {
+            "data": {"users": 400},
+            "worlds": 8,
+            "rounds": 50,
+            "leaving": "heaviest users",
+            "methods": dict.fromkeys(("none", "continue", "fru", "retrain"), FOUND),
+        },
     }
 
 
@@ -67,7 +76,7 @@ class Page(HTMLParser):
 def test_the_page_needs_nothing_but_itself() -> None:
     text = html_report(made(), ["fedforget evaluate runs/<x>"])
     page = Page(text)
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("svg") == 5
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert all(load.startswith("#") for load in page.loads)
     assert {load[1:] for load in page.loads} <= set(page.ids)
@@ -96,8 +105,16 @@ def test_fewer_methods_are_fine() -> None:
     some = {name: outcome for name, outcome in made()["methods"].items() if name in ("attacked", "continue")}
     assert (
         html_report({**made(), "methods": some, "curves": {"attacked": made()["curves"]["attacked"]}}).count("<svg")
-        == 4
+        == 5
     )
+
+
+def test_the_audit_shows_every_method_with_its_interval() -> None:
+    text = html_report(made())
+    for label in ("before the erasure", "after Continue", "after FRU", "after Retrain"):
+        assert f"{label}: AUC 0.88" in text
+        assert f"{label} 0.80–0.95" in text
+    assert html_report({**made(), "audit": None}).count("<svg") == 4
 
 
 def test_a_comparison_can_be_saved_as_json() -> None:

@@ -16,6 +16,7 @@ from fedforget.cli.recovery import recovery_table
 from fedforget.data import Interactions, load
 from fedforget.errors import DataError, RunError
 from fedforget.experiments import machine
+from fedforget.experiments.forgetting.demonstration import demonstration
 from fedforget.experiments.measures import item_table_bytes
 from fedforget.experiments.recovery import Recovery, RecoverySettings
 from fedforget.experiments.report import html_report
@@ -86,6 +87,8 @@ def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path,
         other.fit()
         ials = other.compare()
         other.close()
+    with show.notes.status("Auditing: what the models still tell"):
+        audit = demonstration(work / "audit")
     result = {
         "setting": _setting(recovery, source["name"]),
         "machine": machine.describe(),
@@ -93,6 +96,7 @@ def _compare(data: Interactions, source: dict[str, Any], rounds: int, out: Path,
         "most popular": asdict(recovery.popular()),
         "ials": {name: outcome.to_dict() for name, outcome in ials.items()},
         "curves": {name: outcome.curve_dicts() for name, outcome in outcomes.items() if outcome.curve},
+        "audit": audit,
     }
     recovery.close()
     write_file(out / "result.json", json.dumps(result, indent=2).encode())
@@ -132,7 +136,7 @@ def _earlier(out: Path, data: str, rounds: int) -> dict[str, Any] | None:
                 "Choose another folder with --out, or remove this one.",
             )
         shutil.rmtree(out / "work", ignore_errors=True)  # may be left from an interrupted run
-        return {"ials": {}, **result}
+        return {"ials": {}, "audit": None, **result}
     if found - {"work", "result.json", "report.html"}:
         raise RunError(f"{out} has other files in it.", "Choose an empty or a new folder with --out.")
     make_folder(out / "work")

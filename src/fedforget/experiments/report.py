@@ -7,8 +7,10 @@ from html import escape
 from itertools import product
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from fedforget.experiments.forgetting.plots import score_panels
 from fedforget.experiments.plots import COLOURS, curve_plot, curve_points, in_bytes, svg_element, variant_plot
 from fedforget.experiments.variants import VARIANTS
 
@@ -45,6 +47,7 @@ def html_report(comparison: Mapping[str, Any], commands: Sequence[str] = ()) -> 
         f"<p>{escape(str(setting['data']))}, {setting['model']['name']}, {setting['rounds']} rounds</p>",
         _table(comparison),
         *(_figure(name, data, f"plot{place}") for place, (name, data) in enumerate(_plots(comparison).items())),
+        *([_memory(comparison["audit"])] if comparison["audit"] else []),
         "<h2>Methods</h2>",
         _methods(comparison["methods"]),
         "<h2>Settings</h2>",
@@ -87,6 +90,27 @@ def _swatch(name: str) -> str:
 def _figure(title: str, data: bytes, name: str) -> str:
     svg = svg_element(data, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
     return f"<h2>{escape(title)}</h2>\n<figure>\n{svg}\n</figure>"
+
+
+def _memory(audit: Mapping[str, Any]) -> str:
+    """What an attacker sees in the models of a small audit (``forgetting.demonstration``)."""
+    labels = {
+        "none": "before the erasure",
+        "continue": "after Continue",
+        "fru": "after FRU",
+        "retrain": "after Retrain",
+    }
+    titles = {name: f"{labels[name]}: AUC {found['auc']:.2f}" for name, found in audit["methods"].items()}
+    scores = {name: (np.array(one["took_part"]), np.array(one["absent"])) for name, one in audit["methods"].items()}
+    ends = ", ".join(f"{labels[name]} {one['low']:.2f}–{one['high']:.2f}" for name, one in audit["methods"].items())
+    about = (
+        f"An attacker scores users by how likely they took part; an AUC of 0.5 is chance. {audit['worlds']} federations"
+        f" of {audit['data']['users']} synthetic users, LightGCN, {audit['rounds']} rounds; the {audit['leaving']} "
+        f"leave. 95% intervals of the AUC: {ends}. So few federations show memory, but do not judge a method: that is "
+        "what `fedforget audit forgetting` does."
+    )
+    title = "Does the model remember who was forgotten?"
+    return f"{_figure(title, score_panels(scores, titles), 'memory')}\n<p>{escape(about)}</p>"
 
 
 def _methods(names: Iterable[str]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedforget.evaluation.forgetting.scores import tpr_at
+from fedforget.evaluation.forgetting.scores import Floats, tpr_at
 from fedforget.experiments.forgetting.analysis import MEMBERSHIP, SNAPSHOTS
 from fedforget.experiments.forgetting.cases import CASES
 from fedforget.experiments.forgetting.comparison import compare_models
@@ -58,28 +58,32 @@ def auc_plot(audit: Audit) -> bytes:
 
 
 def score_plot(audit: Audit) -> bytes:
-    """Distributions of the scores after each method: of users who were forgotten, and of users never there.
+    """Distributions of the scores after each method in the headline case."""
+    found = {name: one[MEMBERSHIP].scores for name, one in audit.headline.found.items()}
+    return score_panels({name: (one.value[one.inside], one.value[~one.inside]) for name, one in found.items()})
+
+
+def score_panels(scores: Mapping[str, tuple[Floats, Floats]], titles: Mapping[str, str] | None = None) -> bytes:
+    """Distributions of scores by method: of users who took part (and were forgotten), and of users never there.
 
     Scores are logarithms of likelihood ratios; the axis is logarithmic far from 0.
     """
-    found, names = audit.headline.found, list(audit.settings.methods)
-    spread = {name: np.arcsinh(found[name][MEMBERSHIP].scores.value) for name in names}
-    ends = [float(end) for end in np.quantile(np.concatenate(list(spread.values())), [0.001, 0.999])]
+    names, titles = list(scores), titles or {}
+    spread = {name: tuple(np.arcsinh(part) for part in both) for name, both in scores.items()}
+    ends = [float(end) for end in np.quantile(np.concatenate(sum(spread.values(), ())), [0.001, 0.999])]
     bins = np.linspace(ends[0], ends[1], 60).tolist()
 
     def draw(axes: Axes, name: str, *, first: bool) -> None:
-        inside = found[name][MEMBERSHIP].scores.inside
         label = "took part" if name == NONE else "forgotten"
-        for chosen, style in ((inside, {"color": _colour(name), "label": label}), (~inside, _OUTLINE)):
-            axes.hist(
-                np.clip(spread[name][chosen], ends[0], ends[1]), bins, density=True, histtype="stepfilled", **style
-            )
+        for part, style in zip(spread[name], ({"color": _colour(name), "label": label}, _OUTLINE), strict=True):
+            axes.hist(np.clip(part, ends[0], ends[1]), bins, density=True, histtype="stepfilled", **style)
         ticks = [tick for tick in (-100, -10, -1, 0, 1, 10, 100, 1000) if ends[0] <= np.arcsinh(tick) <= ends[1]]
         axes.set_xticks(np.arcsinh(ticks).tolist(), [str(tick) for tick in ticks])
-        axes.set(title=name, xlabel="score", yticks=[])
+        axes.set(title=titles.get(name, name), xlabel="score", yticks=[])
         axes.legend(frameon=False, fontsize=8)
 
-    return _figure(names, draw, (10.0, 2.6 * -(-len(names) // 3)), columns=3)
+    columns = 3 if len(names) > 4 else 2
+    return _figure(names, draw, (10.0, 2.6 * -(-len(names) // columns)), columns=columns)
 
 
 def roc_plot(audit: Audit) -> bytes:
