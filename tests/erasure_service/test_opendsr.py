@@ -180,7 +180,9 @@ def test_a_request_that_is_carried_out_cannot_be_cancelled(clients, service):
     assert client.get(f"{REQUESTS}/{body['subject_request_id']}/confirmation").status_code == 409
 
 
-@pytest.mark.parametrize("path", [f"{REQUESTS}/{uuid.uuid4()}", "/opendsr/2.0/nothing", "/opendsr/3.0/discovery"])
+@pytest.mark.parametrize(
+    "path", [f"{REQUESTS}/5f0c2a4e-9d3b-4f5e-8a51-1c9a6d2f7b10", "/opendsr/2.0/nothing", "/opendsr/3.0/discovery"]
+)
 def test_what_is_not_there_is_answered_in_the_form_of_the_standard(clients, path):
     answer = clients[0].get(path)
     assert answer.status_code == 404
