@@ -15,7 +15,7 @@ pytest.importorskip("securesystemslib")
 
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service.dispatcher import RETRY_SECONDS
-from fedforget.erasure_service.subject_requests import State, pseudonyms_of, reference_of
+from fedforget.erasure_service.subject_requests import ConflictError, State, pseudonyms_of, reference_of
 from fedforget.erasure_service.tokens import Role
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.simulation.federation import Federation
@@ -176,20 +176,167 @@ def test_requests_wait_for_approval(make, run):
     assert state_of(service, id_) is State.IN_PROGRESS
 
 
-def test_a_refused_erasure_is_tried_again_later(make, run):
+def carry_out(service, run) -> None:
+    """Let the service and the run work until nothing is queued any more."""
+    service.dispatcher.tick()
+    while queued(run):
+        QueuedErasures(run).carry_out()
+        service.dispatcher.tick()
+
+
+def test_what_cannot_be_carried_out_together_is_carried_out_in_parts(make, run):
     service = make()
     everybody = [ask(service, str(user)) for user in Federation.open(run).members]
+    carry_out(service, run)
+    states = [state_of(service, id_) for id_ in everybody]
+    assert states == [State.COMPLETED] * 39 + [State.PENDING]
+    last = service.requests.find(reference_of(everybody[-1]))
+    assert "All 1 users" in last.note
+    assert len(Federation.open(run).members) == 1
+    assert verify_run(run).passed
+    assert len(persons(run)) == 39
     service.dispatcher.tick()
-    QueuedErasures(run).carry_out()
-    service.dispatcher.tick()
-    request = service.requests.find(reference_of(everybody[0]))
-    assert request.state is State.PENDING
-    assert "All 40 users" in request.note
-    service.dispatcher.tick()
-    assert queued(run) == 0
+    assert queued(run) == 0, "it is not tried again at once"
     service.dispatcher.clock.passed += RETRY_SECONDS + 1
     service.dispatcher.tick()
     assert queued(run) == 1
+    assert not list(run.glob("queue/*.refused"))
+
+
+def test_nobody_is_told_apart_while_nobody_can_be_forgotten(make, run):
+    service = make()
+    service.worker.status = replace(service.worker.status, estimate_seconds=None, obstacle="Only 3 users would remain.")
+    ids = [ask(service, user) for user in ("17", "nobody")]
+    carry_out(service, run)
+    assert [state_of(service, id_) for id_ in ids] == [State.PENDING] * 2
+    assert "Only 3 users would remain." in service.problems()
+
+
+def test_a_person_of_whom_no_item_would_remain_is_forgotten(make, run):
+    fed = Federation.open(run)
+    user, items = fed.members[5], [str(item) for item in fed.train.item_ids.tolist()]
+    fed.close()
+    service = make()
+    ids = [ask(service, name, extensions={"fedforget": {"items": items}}) for name in (str(user), "nobody")]
+    carry_out(service, run)
+    assert [state_of(service, id_) for id_ in ids] == [State.COMPLETED] * 2
+    assert user not in Federation.open(run).members
+    assert verify_run(run).passed
+
+
+def test_items_of_many_persons_are_one_erasure(make, run):
+    fed = Federation.open(run)
+    users, item_of = fed.members[:6], {user: fed.train.item_ids_of(user)[0] for user in fed.members}
+    fed.close()
+    service = make()
+    ids = [ask(service, str(user), extensions={"fedforget": {"items": [str(item_of[user])]}}) for user in users[:4]]
+    ids += [ask(service, str(user)) for user in users[3:]]
+    service.dispatcher.tick()
+    assert queued(run) == 1
+    carry_out(service, run)
+    assert {state_of(service, id_) for id_ in ids} == {State.COMPLETED}
+    fed = Federation.open(run)
+    assert not set(users[3:]) & set(fed.members)
+    assert all(item_of[user] not in fed.train.item_ids_of(user) for user in users[:3])
+    assert len(persons(run)) == 7
+
+
+def test_reasons_that_name_a_person_do_not_remain(make, run):
+    service = make()
+    [id_] = [ask(service, "17")]
+    service.dispatcher.tick()
+    [erasure] = ErasureQueue(run).waiting()
+    ErasureQueue(run).refuse(erasure.id, "User 17 is in the way.")
+    service.dispatcher.tick()
+    assert not list(run.glob("queue/*"))
+    assert state_of(service, id_) is State.PENDING
+    # killed between the change in the database and the removal of the file
+    ErasureQueue(run).refuse(erasure.id, "User 17 is in the way.")
+    ErasureQueue(run).refuse("0123456789abcdef", "Of an erasure that was asked for elsewhere.")
+    service.dispatcher.start()
+    _until(lambda: [path.stem for path in run.glob("queue/*.refused")] == ["0123456789abcdef"])
+
+
+def test_a_damaged_file_in_the_queue_is_replaced(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    [path] = run.glob("queue/*.json")
+    path.write_bytes(b"")
+    service.dispatcher.tick()  # finds the damage
+    carry_out(service, run)
+    carry_out(service, run)
+    assert state_of(service, id_) is State.COMPLETED
+    assert 17 not in Federation.open(run).members
+
+
+def test_an_erasure_that_was_removed_from_the_queue_makes_its_requests_pending(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    service.dispatcher.tick()
+    [erasure] = ErasureQueue(run).waiting()
+    ErasureQueue(run).remove(erasure.id)
+    for _ in range(3):
+        service.dispatcher.tick()
+    assert state_of(service, id_) is State.PENDING
+    assert queued(run) == 0
+    service.stop()
+    again = make()
+    again.dispatcher.clock.passed += RETRY_SECONDS + 1
+    again.dispatcher.tick()
+    assert queued(run) == 1
+
+
+def test_a_clock_that_was_ahead_holds_nothing_up(make, run):
+    service = make(batch_every="24h")
+    service.dispatcher.clock.passed = 365 * 86400.0
+    service.worker.status = replace(service.worker.status, estimate_seconds=60.0)
+    first = ask(service)
+    service.dispatcher.wake(start_now=True)
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.clock.passed = 0.0
+    service.dispatcher.tick()
+    assert state_of(service, first) is State.COMPLETED
+    second = ask(service, "3")
+    service.dispatcher.clock.passed = 86400.0 + 60
+    service.dispatcher.tick()
+    assert state_of(service, second) is State.PENDING, "a day after now, not after the wrong time"
+    with service.requests.writing() as db:
+        db.execute("UPDATE batch SET created = created - 366 * 86400")
+    service.dispatcher.tick()
+    assert state_of(service, second) is State.IN_PROGRESS
+
+
+def test_start_now_is_not_lost_by_a_cancellation(make, run, monkeypatch):
+    service = make(batch_every="24h")
+    kept, cancelled = ask(service), ask(service, "3")
+    store = service.dispatcher._store
+
+    def cancel_first(requests, erasure):
+        monkeypatch.setattr(service.dispatcher, "_store", store)
+        service.requests.finish(reference_of(cancelled), State.CANCELLED, time.time())
+        store(requests, erasure)
+
+    monkeypatch.setattr(service.dispatcher, "_store", cancel_first)
+    service.dispatcher.wake(start_now=True)
+    with pytest.raises(ConflictError):
+        service.dispatcher.tick()
+    with service.requests.writing() as db:
+        db.execute("UPDATE subject_request SET state = 'cancelled' WHERE reference = ?", (reference_of(cancelled),))
+    service.dispatcher.tick()
+    assert state_of(service, kept) is State.IN_PROGRESS
+
+
+def test_a_near_deadline_of_a_request_that_waits_for_approval_is_logged_once(make, run, caplog):
+    service = make(approval=True)
+    id_ = ask(service, submitted_time="2026-01-01T00:00:00Z")
+    with caplog.at_level("WARNING"):
+        service.dispatcher.tick()
+        service.dispatcher.tick()
+    assert [reference_of(id_) in record.message for record in caplog.records] == [True]
+    assert state_of(service, id_) is State.PENDING
 
 
 def test_items_of_a_person_who_stays(make, run):
@@ -262,9 +409,8 @@ def test_a_failure_is_reported_and_passes(make, run, monkeypatch):
     def fail(content):
         raise OSError(28, "No space left on device")
 
-    service.dispatcher.start()
     monkeypatch.setattr(service.dispatcher.files, "add", fail)
-    service.dispatcher.wake()
+    service.dispatcher.start()
     _until(lambda: service.problems() != [])
     monkeypatch.setattr(service.dispatcher.files, "add", add)
     service.dispatcher.wake()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import uuid
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -92,10 +94,29 @@ def test_nothing_of_the_person_remains_in_any_file(store, tmp_path, state):
     store.add(made("unmistakable-user-name", id_=secret, callbacks=("https://unmistakable.example/x",)))
     with store.writing(scrubbed=True):
         store.finish(reference_of(secret), state, NOW + 1)
-    content = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    content = _content(tmp_path)
     for trace in (b"unmistakable-user-name", b"unmistakable.example", secret.encode(), uuid.UUID(secret).bytes):
         assert trace not in content
     assert pseudonym("unmistakable-user-name", uuid.UUID(secret).hex).encode() in content
+
+
+@pytest.mark.parametrize("reading", [False, True], ids=["killed before it was scrubbed", "somebody reads"])
+def test_deleted_content_that_could_not_be_scrubbed_is_later(store, tmp_path, reading):
+    path = next(tmp_path.rglob(NAME))
+    store.add(made("unmistakable-user-name", id_=(secret := str(uuid.uuid4()))))
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM subject_request").fetchall()
+        with store.writing(scrubbed=reading):
+            store.finish(reference_of(secret), State.COMPLETED, NOW + 1)
+        assert b"unmistakable-user-name" in _content(tmp_path)
+    later = store if reading else SubjectRequests(open_state(tmp_path, SCHEMA), path)
+    later.scrub_if_due()
+    assert b"unmistakable-user-name" not in _content(tmp_path)
+
+
+def _content(folder):
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_who_knows_the_id_recognises_the_person_and_nobody_else_does():

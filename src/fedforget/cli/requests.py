@@ -60,7 +60,7 @@ def _wait(run: Path, request: ErasureRequest, seconds: float) -> object:
                 return receipt.to_dict()
         if over:
             break
-        if reason := ErasureQueue(run).refused().get(request.id):
+        if reason := ErasureQueue(run).why_refused(request.id):
             raise RunError(f"The server did not carry it out: {reason}", "Correct that and ask again.")
         time.sleep(0.5)
     raise WaitedError(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fedforget.erasure_service.callback_address import CallbackError, validate
-from fedforget.runtime.database import transaction
+from fedforget.runtime.database import scrub_if_free, transaction
 
 __all__ = ["SCHEMA", "Callback", "CallbackError", "CallbackStore", "Outcome", "validate"]
 
@@ -116,12 +116,5 @@ class CallbackStore:
         return {Outcome(outcome): count for outcome, count in self._db.execute(query, (reference,))}
 
     def scrub(self) -> bool:
-        """Remove deleted callbacks from the write-ahead log too; false if others use it now, who are not made to wait.
-
-        Call it again later then.
-        """
-        self._db.execute("PRAGMA busy_timeout = 50")
-        try:
-            return not self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        finally:
-            self._db.execute("PRAGMA busy_timeout = 5000")
+        """Remove deleted callbacks from the write-ahead log too; false if others use it now: call it again later."""
+        return scrub_if_free(self._db)

@@ -12,29 +12,31 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from fedforget.attestation.chain import ReceiptChain
 from fedforget.attestation.person import Person
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.attestation.unsigned import sign_stored
 from fedforget.erasure_service.batching import Batching
+from fedforget.erasure_service.combined import combined
 from fedforget.erasure_service.confirmation import confirmation
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import Place, QueueFiles
 from fedforget.erasure_service.status import RunStatus
-from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests, ids_like
+from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests
 from fedforget.errors import FedForgetError
-from fedforget.runtime.ids import ItemId
 from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.receipt import Receipt
-from fedforget.server.request import ErasureRequest, PartialErasure
+from fedforget.server.request import ErasureRequest
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 #: Seconds after which requests are tried again whose erasure was refused.
 RETRY_SECONDS = 600.0
+#: Why requests are pending again.
+REMOVED = "Its erasure was removed from the queue."
+NOT_ALONE = "The run cannot forget these items alone; the whole person can be forgotten."
 
 
 class Dispatcher:
@@ -61,12 +63,15 @@ class Dispatcher:
         self.status, self._wake_worker, self.clock = status, wake, clock
         self.warnings: list[str] = []
         self._signed: object = None
-        self._start_now = False
-        self._event, self._stop = threading.Event(), False
+        self._seen: dict[str, int] = {}
+        self._warned: set[str] = set()
+        self._start_now, self._event, self._stop = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
+        for erasure in self.requests.closed_batches(self.files.queue.refused()):
+            self.files.queue.forget_refusal(erasure)
         self._thread.start()
 
     def stop(self) -> None:
@@ -78,7 +83,8 @@ class Dispatcher:
 
     def wake(self, *, start_now: bool = False) -> None:
         """Look for work at once; with ``start_now`` whatever waits is carried out."""
-        self._start_now = self._start_now or start_now
+        if start_now:
+            self._start_now.set()
         self._event.set()
 
     def duration(self) -> float:
@@ -91,6 +97,7 @@ class Dispatcher:
         busy = [self._follow(batch) for batch in self.requests.batches()]
         self._start_due(busy=any(busy))
         self._sign_others()
+        self.requests.scrub_if_due()
 
     def _run(self) -> None:
         while not self._stop:
@@ -113,46 +120,53 @@ class Dispatcher:
     def _start_due(self, *, busy: bool) -> None:
         """Start what is due. While an erasure is carried out requests collect, as long as their deadlines allow."""
         status, now = self.status(), self.clock()
-        if status is None or not status.method:
-            return
-        waiting = [
-            request
-            for request in self.requests.in_state(State.PENDING)
-            if request.approved and (request.not_before <= now or self._start_now)
-        ]
-        last = self.requests.last_batch()
+        if status is None or not status.method or status.estimate_seconds is None:
+            return  # nobody's request is carried out, a member's or not
+        asked = self._start_now.is_set()
+        self._start_now.clear()
+        pending = self.requests.in_state(State.PENDING)
+        self._warn_of_deadlines([request for request in pending if not request.approved])
+        waiting = [one for one in pending if one.approved and (asked or not _rests(one, now))]
         times = [(request.received, request.deadline) for request in waiting]
-        why = "operator" if waiting and self._start_now else self.batching.due(times, last, now, self.duration())
-        self._start_now = False
+        why = "operator" if waiting and asked else self.batching.due(times, self._last_batch(now), now, self.duration())
         if why is None or (busy and why not in ("operator", "deadline")):
             return
         if why == "deadline":
             log.warning("a deadline is near: %d requests are carried out now", len(waiting))
-        self._start([request for request in waiting if not request.items], status.method, now)
-        for request in waiting:
-            if request.items:
-                self._start([request], status.method, now)
+        try:
+            self._start(waiting, combined(waiting, status.method))
+        except BaseException:
+            if asked:
+                self._start_now.set()
+            raise
 
-    def _start(self, requests: Sequence[SubjectRequest], method: dict[str, Any], now: float) -> None:
+    def _last_batch(self, now: float) -> float | None:
+        """When the last batch was made, by a clock that may have been wrong then."""
+        last = self.requests.last_batch()
+        return None if last is None else min(last, now)
+
+    def _warn_of_deadlines(self, unapproved: Sequence[SubjectRequest]) -> None:
+        """Log once of each request that waits for approval near its deadline."""
+        near = {request.reference for request in unapproved if self._is_late(request)}
+        for reference in sorted(near - self._warned):
+            log.warning("request %s waits for approval and its deadline is near", reference)
+        self._warned |= near
+
+    def _start(self, requests: Sequence[SubjectRequest], erasure: ErasureRequest) -> None:
         """Begin an erasure: stored first, then queued, so that a kill in between loses nothing."""
-        if not requests:
-            return
-        whole = [user for request in requests if not request.items for text in request.users for user in ids_like(text)]
-        partial = [
-            PartialErasure(user, len(request.items), None, _forms_of(request.items))
-            for request in requests
-            if request.items
-            for text in request.users
-            for user in ids_like(text)
-        ]
-        erasure = ErasureRequest.new(list(dict.fromkeys(whole)), method, partial=partial)
-        references = [request.reference for request in requests]
         with self.requests.writing():
-            self.requests.start(erasure.id, asdict(erasure), references, now, now + self.duration())
+            self._store(requests, erasure)
             self.notifications.add(self.requests.of_batch(erasure.id))
-        self.files.add(asdict(erasure))
-        self._wake_worker()
+        self._queue(erasure)
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
+
+    def _store(self, requests: Sequence[SubjectRequest], erasure: ErasureRequest) -> None:
+        now, references = self.clock(), [request.reference for request in requests]
+        self.requests.start(erasure.id, asdict(erasure), references, now, now + self.duration())
+
+    def _queue(self, erasure: ErasureRequest) -> None:
+        self.files.add(erasure)
+        self._wake_worker()
 
     def _follow(self, batch: sqlite3.Row) -> bool:
         """Finish a batch whose erasure is done, or queue it again if a kill came before that.
@@ -161,24 +175,56 @@ class Dispatcher:
         """
         erasure, place = batch["id"], self.files.place(batch["id"])
         if place is Place.ABSENT:
-            self.files.add(json.loads(batch["content"]))
-            self._wake_worker()
+            self._find(erasure, batch["content"])
         elif place is Place.DONE:
             self._finish(batch, StoredReceipts.read(self.files.run).receipt(erasure))
         elif place is Place.REFUSED:
-            reason = self.files.why_refused(erasure)
-            if reason.startswith(NO_MEMBER):
-                self._finish(batch)
-            else:
-                log.error("erasure %s was refused; the reason is in queue/%s.refused", erasure, erasure)
-                self._return(erasure, reason)
+            self._refused(batch, self.files.queue.why_refused(erasure) or "")
+        else:
+            self._seen[erasure] = 0
         return place not in (Place.DONE, Place.REFUSED)
 
+    def _find(self, erasure: str, content: str) -> None:
+        """Queue an erasure that is nowhere; if it was there before, somebody removed it.
+
+        Files are looked at one after the other while another process moves them, so it is looked for twice.
+        """
+        if erasure not in self._seen:
+            self._queue(ErasureRequest.from_dict(json.loads(content)))
+        elif self._seen[erasure]:
+            log.warning("erasure %s was removed from the queue", erasure)
+            self._return(erasure, REMOVED)
+        else:
+            self._seen[erasure] = 1
+
+    def _refused(self, batch: sqlite3.Row, reason: str) -> None:
+        """Finish a batch of nobody; try others in halves, so that one request does not hold up the rest."""
+        erasure, requests = batch["id"], self.requests.of_batch(batch["id"])
+        if reason.startswith(NO_MEMBER):
+            self._finish(batch)
+            return
+        if len(requests) > 1:
+            log.warning("erasure %s of %d requests was refused, and is tried in halves", erasure, len(requests))
+            self._split(erasure, requests, json.loads(batch["content"])["method"])
+        else:
+            log.error("erasure %s was refused", erasure)
+            self._return(erasure, NOT_ALONE if requests and requests[0].items else reason)
+        self.files.queue.forget_refusal(erasure)
+
+    def _split(self, erasure: str, requests: Sequence[SubjectRequest], method: dict[str, object]) -> None:
+        middle = (len(requests) + 1) // 2
+        halves = [(half, combined(half, method)) for half in (requests[:middle], requests[middle:])]
+        with self.requests.writing():
+            self.requests.return_batch(erasure, "", 0.0)
+            for half, part in halves:
+                self._store(half, part)
+        for _, part in halves:
+            self._queue(part)
+
     def _return(self, erasure: str, reason: str) -> None:
+        """Make the requests of an erasure pending again, for a while."""
         with self.requests.writing():
             requests = self.requests.of_batch(erasure)
-            if any(request.items for request in requests):  # such a reason may name the person
-                reason = f"The run refused it: see queue/{erasure}.refused in its folder."
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 
@@ -190,9 +236,9 @@ class Dispatcher:
                 return
             persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
             self.chain.append(receipt, persons, self.key.get(), self.federation)
-        if self.clock() < batch["not_before"]:
-            return
         now = self.clock()
+        if batch["created"] <= now < batch["not_before"]:  # otherwise the clock was wrong at the start
+            return
         with self.requests.writing(scrubbed=True):
             for request in requests:
                 if request.id is None:
@@ -201,24 +247,24 @@ class Dispatcher:
                 self.requests.finish(request.reference, State.COMPLETED, now, signed)
                 self.notifications.add_one(request.reference, request)
             self.requests.close_batch(batch["id"], "done")
+        self._seen.pop(batch["id"], None)
+        self.files.queue.forget_refusal(batch["id"])
         log.info("erasure %s is done: %d requests are completed", batch["id"], len(requests))
 
     def _sign_others(self) -> None:
         """Sign receipts of erasures that were not asked for here, and those whose confirmations have grown."""
-        if (signature := self.files.signature()) == self._signed:
-            return
-        ours = {batch["id"] for batch in self.requests.batches()}
-        sign_stored(self.files.run, self.key.get(), without=ours)
-        if not ours:
-            self._signed = signature
+        ours = frozenset(batch["id"] for batch in self.requests.batches())
+        if (state := (self.files.signature(), ours)) != self._signed:
+            sign_stored(self.files.run, self.key.get(), without=ours)
+            self._signed = state
 
     def _is_late(self, request: SubjectRequest) -> bool:
         return self.batching.is_near(request.deadline, self.clock(), self.duration())
 
 
-def _forms_of(items: Sequence[ItemId]) -> tuple[ItemId, ...]:
-    """Items in all forms that their ids may have; those that the person does not have are ignored."""
-    return tuple(dict.fromkeys(form for item in items for form in ids_like(str(item))))
+def _rests(request: SubjectRequest, now: float) -> bool:
+    """Whether a request that was refused is not tried again yet; further ahead it was set by a wrong clock."""
+    return now < request.not_before <= now + RETRY_SECONDS
 
 
 def _open_wipes(receipt: Receipt) -> bool:

@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from fedforget.errors import RunError, SystemLimitError
+from fedforget.runtime.files import file_signature
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
 
@@ -27,31 +29,40 @@ class QueueFiles:
     def __init__(self, run: Path) -> None:
         self.run = run
         self.queue = ErasureQueue(run)
+        self._intact: dict[str, object] = {}
 
     def place(self, erasure: str) -> Place:
         """Where an erasure is. It moves from the queue to ``request.json`` to its receipt, so we look in that order."""
-        if any(self.queue.folder.glob(f"[0-9]*-{erasure}.json")):
+        if self._is_queued(erasure):
             return Place.QUEUED
         if _read(self.run / "request.json").get("id") == erasure:
             return Place.RUNNING
-        if self._receipt(erasure).exists():
+        if (self.run / "receipts" / f"{erasure}.json").exists():
             return Place.DONE
-        return Place.REFUSED if erasure in self.queue.refused() else Place.ABSENT
+        return Place.ABSENT if self.queue.why_refused(erasure) is None else Place.REFUSED
 
-    def add(self, content: dict[str, Any]) -> None:
+    def add(self, request: ErasureRequest) -> None:
         """Queue an erasure."""
-        self.queue.add(ErasureRequest.from_dict(content))
+        self.queue.add(request)
 
     def signature(self) -> tuple[tuple[str, int], ...]:
         """What changes whenever a receipt is written."""
         return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in self.run.glob("receipts/*.json")))
 
-    def why_refused(self, erasure: str) -> str:
-        """The reason why an erasure was refused."""
-        return self.queue.refused().get(erasure, "")
-
-    def _receipt(self, erasure: str) -> Path:
-        return self.run / "receipts" / f"{erasure}.json"
+    def _is_queued(self, erasure: str) -> bool:
+        """Whether an erasure is in the queue. A damaged file of it is removed: nobody would carry it out."""
+        found = list(self.queue.folder.glob(f"[0-9]*-{erasure}.json"))
+        for path in found:
+            if (signature := file_signature(path)) != self._intact.get(erasure):
+                try:
+                    ErasureRequest.load(path)
+                except SystemLimitError:
+                    raise
+                except RunError:
+                    self.queue.remove(erasure)
+                    return False
+                self._intact[erasure] = signature
+        return bool(found)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class RunReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._estimated: tuple[int, int, float | None] = (0, 0, None)
+        self._estimated: tuple[int, int, float | str] = (0, 0, "")
 
     def signature(self, trajectory: int) -> list[object]:
         """What changes whenever the status may have changed, except for ``progress``."""
@@ -84,7 +84,7 @@ class RunReader:
         with closing(open_service(self.path) if on_network(self.path) else StoredRun(self.path)) as run:
             config, history = run.config, run.history
             rounds = max(history.last_round, 0)
-            waiting = self.waiting()
+            waiting, estimate = self.waiting(), self._estimate(run, rounds)
             return RunStatus(
                 engine=config.engine,
                 federation=config.id,
@@ -97,7 +97,8 @@ class RunReader:
                 trajectory=config.trajectory,
                 waiting=None if waiting is None else waiting.id,
                 progress=None if waiting is None else self.progress(waiting, rounds),
-                estimate_seconds=self._estimate(run, rounds),
+                estimate_seconds=None if isinstance(estimate, str) else estimate,
+                obstacle=estimate if isinstance(estimate, str) else None,
                 recent=tuple(
                     _summary(history.record(round_)) for round_ in range(max(rounds - RECENT, 0) + 1, rounds + 1)
                 ),
@@ -119,25 +120,28 @@ class RunReader:
         added = METHODS.build(request.method).more_rounds(rounds)
         return Progress(last - start, max(rounds + added - start, last - start))
 
-    def _estimate(self, run: Service | StoredRun, rounds: int) -> float | None:
-        """The expected duration of an erasure that replays every round; kept until the history has grown."""
-        trajectory, before, seconds = self._estimated
-        if trajectory != run.config.trajectory or seconds is None or rounds > GROWTH * before:
-            seconds = _worst_case(run, rounds)
-            self._estimated = run.config.trajectory, rounds, seconds
-        return seconds
+    def _estimate(self, run: Service | StoredRun, rounds: int) -> float | str:
+        """The expected duration of an erasure that replays every round, or why there can be none.
+
+        A duration is kept until the history has grown.
+        """
+        trajectory, before, found = self._estimated
+        if trajectory != run.config.trajectory or isinstance(found, str) or rounds > GROWTH * before:
+            found = _worst_case(run, rounds)
+            self._estimated = run.config.trajectory, rounds, found
+        return found
 
 
-def _worst_case(run: Service | StoredRun, rounds: int) -> float | None:
-    """The expected duration of an erasure of a user of the first round that had any."""
+def _worst_case(run: Service | StoredRun, rounds: int) -> float | str:
+    """The expected duration of an erasure of a user of the first round that had any, or why it would be refused."""
     taken = (run.history.record(round_).participants for round_ in range(1, rounds + 1))
     first = next((users for users in taken if users), None)
     if first is None:
         return 0.0
     try:
         return run.estimate([first[0]]).seconds
-    except ConfigError:  # too few users, or the devices' logs do not have what the default method needs
-        return None
+    except ConfigError as error:  # too few users, or the devices' logs do not have what the default method needs
+        return error.problem
 
 
 def _summary(record: RoundRecord) -> RoundSummary:

@@ -90,8 +90,8 @@ class ErasureService:
             found.append("The worker process is not running; it is started again.")
         elif status is None:
             found.append("The worker process has not reported yet.")
-        elif status.error:
-            found.append(status.error)
+        elif status.error or status.obstacle:
+            found.append(status.error or status.obstacle or "")
         return found
 
     def signature_headers(self, body: bytes) -> Mapping[str, str]:

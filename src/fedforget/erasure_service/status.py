@@ -50,9 +50,9 @@ class RunStatus:
     ``engine`` is "simulation" or "flower"; ``nodes`` counts registered nodes, None in a simulation. ``method`` are the
     settings of the default method. ``waiting`` is the id of the erasure that is being carried out or was interrupted,
     ``progress`` its replay. ``estimate_seconds`` is the expected duration of a worst-case erasure, of a user of the
-    first round, whoever asks; None if it is not known. ``fallbacks`` counts damaged or missing files that were
-    replaced. ``error`` says why the run cannot be read or an erasure does not go on. ``updated`` is when it was
-    reported, in UTC (RFC 3339).
+    first round, whoever asks; None if it is not known, or if nobody can be forgotten, for the reason in ``obstacle``.
+    ``fallbacks`` counts damaged or missing files that were replaced. ``error`` says why the run cannot be read or an
+    erasure does not go on. ``updated`` is when it was reported, in UTC (RFC 3339).
 
     Before the run could be read, everything but ``error`` and ``updated`` is empty.
     """
@@ -69,6 +69,7 @@ class RunStatus:
     waiting: str | None = None
     progress: Progress | None = None
     estimate_seconds: float | None = None
+    obstacle: str | None = None
     recent: tuple[RoundSummary, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     fallbacks: int = 0

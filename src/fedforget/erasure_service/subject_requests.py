@@ -15,7 +15,7 @@ import json
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,7 @@ from typing import Any
 
 from fedforget.errors import FedForgetError
 from fedforget.protocol.pseudonym import pseudonym
-from fedforget.runtime.database import scrub, transaction
+from fedforget.runtime.database import scrub_if_free, transaction
 from fedforget.runtime.ids import ItemId, UserId
 
 SCHEMA = """
@@ -125,6 +125,7 @@ class SubjectRequests:
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self.db, self._lock = db, threading.RLock()
+        self._deleted = True  # a process before this one may have been killed between deleting and scrubbing
         self.reader = sqlite3.connect(path, check_same_thread=False)
         for connection in (self.db, self.reader):
             connection.row_factory = sqlite3.Row
@@ -144,7 +145,8 @@ class SubjectRequests:
                 self.db.execute("BEGIN IMMEDIATE")
                 yield self.db
             if scrubbed:
-                scrub(self.db)
+                self._deleted = True
+                self.scrub_if_due()
 
     def add(self, request: SubjectRequest) -> SubjectRequest:
         """Store a request. The same request again is returned as it is stored; another one with its id is refused."""
@@ -215,6 +217,12 @@ class SubjectRequests:
         with self._lock:
             return self.db.execute("SELECT * FROM batch WHERE state = 'queued' ORDER BY created").fetchall()
 
+    def closed_batches(self, erasures: Collection[str]) -> list[str]:
+        """Those of some erasures that are batches of requests and finished, or refused."""
+        query = "SELECT id FROM batch WHERE state != 'queued' AND id IN (SELECT value FROM json_each(?))"
+        with self._lock:
+            return [row["id"] for row in self.db.execute(query, (json.dumps(list(erasures)),))]
+
     def last_batch(self) -> float | None:
         """When the last batch was made."""
         with self._lock:
@@ -245,7 +253,8 @@ class SubjectRequests:
             db.execute(change, (State.PENDING, note, not_before, batch, State.IN_PROGRESS))
             self.close_batch(batch, "refused")
 
-    def scrub(self) -> None:
-        """Remove deleted content from the write-ahead log too."""
+    def scrub_if_due(self) -> None:
+        """Remove deleted content from the write-ahead log too, if there may be any and nobody else uses it now."""
         with self._lock:
-            scrub(self.db)
+            if self._deleted:
+                self._deleted = not scrub_if_free(self.db)

@@ -118,3 +118,12 @@ def transaction(db: sqlite3.Connection, *, scrubbed: bool = False) -> Iterator[N
 def scrub(db: sqlite3.Connection) -> None:
     """Empty the write-ahead log, so that no file holds deleted content."""
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def scrub_if_free(db: sqlite3.Connection) -> bool:
+    """``scrub``, or false if others use the log now, who are not made to wait: call it again later then."""
+    db.execute("PRAGMA busy_timeout = 50")
+    try:
+        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        db.execute("PRAGMA busy_timeout = 5000")

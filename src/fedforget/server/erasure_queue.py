@@ -52,8 +52,22 @@ class ErasureQueue:
     def refuse(self, request: str, reason: str) -> None:
         """Store the reason why a request is not carried out, and remove it."""
         make_folder(self.folder)
-        write_file(self.folder / f"{request}.refused", reason.encode())
+        write_file(self._refusal(request), reason.encode())
         self.remove(request)
+
+    def why_refused(self, request: str) -> str | None:
+        """The reason why a request was refused; None if it was not."""
+        try:
+            return self._refusal(request).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def forget_refusal(self, request: str) -> None:
+        """Remove the reason why a request was refused, which may name a user."""
+        self._refusal(request).unlink(missing_ok=True)
+
+    def _refusal(self, request: str) -> Path:
+        return self.folder / f"{request}.refused"
 
     def _loaded(self) -> Iterator[ErasureRequest]:
         for path in sorted(self.folder.glob("[0-9]*-*.json")):

@@ -261,7 +261,7 @@ class Service(Coordinator):
                 tell(f"request {request.id} is suspended; it goes on when devices answer, or drop it with --abandon")
                 raise
             if receipt is None:
-                tell(f"request {request.id} was not carried out: {self.queue.refused()[request.id]}")
+                tell(f"request {request.id} was not carried out: {self.queue.why_refused(request.id)}")
             else:
                 tell(str(replace(receipt, salt=None)))
 

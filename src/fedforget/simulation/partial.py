@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedforget.errors import ConfigError
 from fedforget.runtime.randomness import ItemId, UserId
-from fedforget.server.request import ItemsOf, PartialErasure
+from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
 
 if TYPE_CHECKING:
     from fedforget.simulation.federation import Federation
@@ -24,6 +25,21 @@ def items_by_user(user: UserId | None, items: ItemsOf | Sequence[ItemId] | None)
     if (user is None) != (items is None):
         raise ConfigError("forget() takes user and items together.", "forget(user=17, items=[50, 181])")
     return None if user is None or items is None else {user: list(items)}
+
+
+def applicable(fed: Federation, request: ErasureRequest) -> ErasureRequest:
+    """A request without what does not apply: other users, items that a user does not have.
+
+    A user of whose training items none would remain is forgotten as a whole.
+    """
+    request, whole, partial = request.among(set(fed.members)), [], []
+    for part in request.partial:
+        held = held_items(fed, part.user, part.items)
+        if held and set(fed.train.item_ids_of(part.user)) <= set(held):
+            whole.append(part.user)
+        elif held:
+            partial.append(replace(part, items=held))
+    return replace(request, users=(*request.users, *whole), partial=tuple(partial))
 
 
 def held_items(fed: Federation, user: UserId, items: Sequence[ItemId]) -> tuple[ItemId, ...]:

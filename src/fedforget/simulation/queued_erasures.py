@@ -7,7 +7,6 @@ a process that is killed leaves each request either in the queue or with a recei
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from fedforget.device.compute import Compute
@@ -17,7 +16,7 @@ from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.history import OnRound
 from fedforget.server.request import ErasureRequest
 from fedforget.simulation.federation import Federation
-from fedforget.simulation.partial import held_items
+from fedforget.simulation.partial import applicable
 
 
 class QueuedErasures:
@@ -63,11 +62,7 @@ class QueuedErasures:
                 fed.carry_out(request, self._on_round, self._on_request)
 
     def _next(self, fed: Federation) -> ErasureRequest | None:
-        """The interrupted request, else the oldest, without what does not apply: other users, items nobody has."""
+        """The interrupted request, else the oldest, without what does not apply."""
         if (interrupted := fed.waiting) is not None:
             return interrupted
-        if (queued := self.queue.oldest()) is None:
-            return None
-        request = queued.among(set(fed.members))
-        parts = [replace(part, items=held_items(fed, part.user, part.items)) for part in request.partial]
-        return replace(request, partial=tuple(part for part in parts if part.items))
+        return None if (queued := self.queue.oldest()) is None else applicable(fed, queued)

@@ -1,0 +1,27 @@
+"""The one erasure that carries out several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedforget.erasure_service.subject_requests import SubjectRequest, ids_like
+from fedforget.runtime.ids import ItemId, UserId
+from fedforget.server.request import ErasureRequest, PartialErasure
+
+
+def combined(requests: Sequence[SubjectRequest], method: Mapping[str, Any]) -> ErasureRequest:
+    """An erasure for all of some requests: ids in all forms that they may have; those that are unknown are ignored."""
+    whole = [user for request in requests if not request.items for user in _users_of(request)]
+    items: dict[UserId, list[ItemId]] = {}
+    for request in requests:
+        if request.items:
+            for user in _users_of(request):
+                items.setdefault(user, []).extend(form for item in request.items for form in ids_like(str(item)))
+    asked = {user: tuple(dict.fromkeys(found)) for user, found in items.items()}
+    partial = [PartialErasure(user, len(found), None, found) for user, found in asked.items()]
+    return ErasureRequest.new(list(dict.fromkeys(whole)), dict(method), partial=partial)
+
+
+def _users_of(request: SubjectRequest) -> list[UserId]:
+    return [user for text in request.users for user in ids_like(text)]
