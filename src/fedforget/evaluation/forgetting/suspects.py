@@ -16,6 +16,8 @@ from fedforget.runtime.ragged import offsets
 
 #: Items of similar popularity are compared with each other: this many classes of equal size.
 CLASSES = 40
+#: The number of the random stream of halves, which no pair of worlds has.
+HALVES = 1 << 31
 #: A class has at least this many items, if there are so many.
 LEAST = 8
 
@@ -52,7 +54,7 @@ class Suspects:
         first = np.zeros_like(self.own)
         for place, key in enumerate(self.data.user_keys[self.users]):
             mixed = items[ptr[place] : ptr[place + 1]].copy()
-            randomness.shuffle(randomness.stream(self.seed, randomness.AUDIT, 0, key), mixed)
+            randomness.shuffle(randomness.stream(self.seed, randomness.AUDIT, HALVES, key), mixed)
             first[place, mixed[: (mixed.size + 1) // 2]] = True
         return first, self.own & ~first
 

@@ -89,6 +89,10 @@ def taking_part(name: str, number: int, data: Interactions, users: Ints, seed: i
 
 
 def world_seed(name: str, number: int, seed: int) -> int:
-    """The seed of the federation of a world."""
-    world = 1 + len(CASES) * number + list(CASES).index(name)
-    return int(randomness.key(seed, randomness.AUDIT, world, np.uint64(0))) >> 1
+    """The seed of the federation of a world: the same for both worlds of a pair.
+
+    So the worlds of a pair differ in who takes part, and in nothing else: what chance does to a model is the same in
+    both, and a method that leaves nothing of the leavers gives (nearly) the same model in both.
+    """
+    pair = 1 + len(CASES) * (number // 2) + list(CASES).index(name)
+    return int(randomness.key(seed, randomness.AUDIT, pair, np.uint64(0))) >> 1

@@ -31,7 +31,11 @@ from fedforget.server.run_config import RunConfig, comparable
 #: The log of a federation from which every method can start.
 WHOLE = Log("float32", "all")
 #: The first worlds of each case are compared with each other and with Retrain number by number.
-COMPARED = 4
+COMPARED = 8
+#: Fewer worlds leave an attack too few others to learn from.
+FEWEST = 8
+#: The version of what is stored of a world.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,9 @@ class AuditSettings:
 
     def __post_init__(self) -> None:
         check_cases(self.cases)
-        if self.worlds < 4 or self.worlds % 2:
-            raise ConfigError(f"worlds is {self.worlds}.", "Give an even number, at least 4; 32 resolve AUCs to 0.03.")
+        if self.worlds < FEWEST or self.worlds % 2:
+            hint = f"Give an even number, at least {FEWEST}; 32 and more are enough for most verdicts."
+            raise ConfigError(f"worlds is {self.worlds}.", hint)
         if self.rounds < 1:
             raise ConfigError(f"rounds is {self.rounds}.", "Give at least 1.")
         for case in self.cases:
@@ -135,9 +140,10 @@ class AuditSettings:
             "methods": methods,
             "logs": logs,
             **values,
+            "format": FORMAT,
             "users": int(np.size(self.train.user_ids)),
         }
 
 
 #: Parts of a configuration that differ between worlds.
-OF_A_WORLD = ("seed", "joins", "attack", "engine", "format")
+OF_A_WORLD = ("seed", "attack", "engine", "format")

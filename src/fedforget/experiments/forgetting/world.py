@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from fedforget.device.compute import Compute
 from fedforget.device.recommendation import best_items
 from fedforget.evaluation.forgetting import distance
-from fedforget.evaluation.forgetting.scores import Floats
+from fedforget.evaluation.forgetting.scores import Flags, Floats
 from fedforget.evaluation.forgetting.signals import KINDS, cohesion, fit_signal, lengths, model_signals, step_signals
 from fedforget.evaluation.forgetting.suspects import Suspects
 from fedforget.experiments.forgetting.cases import CASES
-from fedforget.experiments.forgetting.methods import NONE, RETRAIN
+from fedforget.experiments.forgetting.methods import RETRAIN
 from fedforget.experiments.forgetting.settings import COMPARED, AuditSettings, World
 from fedforget.models.parameters import Array
 from fedforget.protocol.metrics import FULL, SAMPLED
@@ -26,11 +27,9 @@ from fedforget.simulation.federation import Federation
 
 #: All signals of a user in a world after a method: of the final model, of its trajectory, and of what it changed.
 SIGNALS = (*KINDS, "early fit", "mean step", "largest steps", "changed cohesion", "changed length")
-#: Steps of a trajectory that are looked at, and earlier snapshots (as shares of its rounds) that users are fitted to.
-STEPS, EARLY = 50, (0.25, 0.5, 0.75)
+#: Earlier snapshots, as shares of the rounds of a trajectory, that users are fitted to.
+EARLY = (0.25, 0.5, 0.75)
 TOP = 10
-#: Items with the largest distance to Retrain that are named.
-WORST = 5
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,9 @@ def _signals(before: Federation, after: Federation, suspects: Suspects) -> Float
 
 
 def _steps(history: History, rounds: Sequence[int]) -> list[tuple[Array, Array]]:
-    """The item tables before and after some steps of a trajectory, evenly spaced."""
-    places = np.unique(np.linspace(1, len(rounds) - 1, min(STEPS, len(rounds) - 1)).round().astype(int))
-    pairs = [(rounds[place - 1], rounds[place]) for place in places if place > 0]
-    return [(history.snapshot(first).items, history.snapshot(last).items) for first, last in pairs]
+    """The item tables before and after each step of a trajectory."""
+    tables = [history.snapshot(round_).items for round_ in rounds]
+    return list(pairwise(tables))
 
 
 def _compared(fed: Federation, leavers: Sequence[Any]) -> Compared:
@@ -109,35 +107,36 @@ def _compared(fed: Federation, leavers: Sequence[Any]) -> Compared:
 
 
 def _kept(compared: dict[str, Compared], *, malicious: bool) -> dict[str, NDArray[Any]]:
-    """What is kept of a world to compare it with others: Retrain's model and lists, and the model that was attacked."""
+    """What is kept of a world to compare it with others: item tables and lists of Retrain, distances of all to it."""
     retrain = compared[RETRAIN]
     kept = {"retrain/items": retrain.items, "retrain/lists": retrain.lists.astype(np.int32)}
-    return {**kept, "none/items": compared[NONE].items} if malicious else kept
+    for name, model in compared.items():
+        kept[f"distances/{name}"] = distance.item_distances(model.items, retrain.items).astype(np.float32)
+        if malicious:
+            kept[f"{name}/items"] = model.items
+    return kept
 
 
 def _figures(settings: AuditSettings, compared: dict[str, Compared], world: World) -> dict[str, Any]:
     """The distance of each method to Retrain in this world."""
     reference, suspects = compared[RETRAIN], settings.suspects(world.case)
-    groups = _groups(settings, reference.users, suspects)
-    rank = np.argsort(np.argsort(-suspects.popularity, kind="stable"), kind="stable")
-    figures = {}
-    for name, model in compared.items():
-        apart = distance.item_distances(model.items, reference.items)
-        worst = np.argsort(-apart, kind="stable")[:WORST]
-        figures[name] = {
+    left = suspects.own[settings.inside(world)]
+    groups = _groups(settings, reference.users, left)
+    return {
+        name: {
             "items": distance.table_distance(model.items, reference.items),
-            "item_median": float(np.median(apart)),
-            "worst_items": [{"rank": int(rank[item]) + 1, "distance": float(apart[item])} for item in worst],
             "top_10_overlap": float(distance.overlap(model.lists, reference.lists).mean()),
             "accuracy": {group: _means(model.metrics[places]) for group, places in groups.items()},
         }
-        if CASES[world.case].malicious:
-            figures[name]["poison"] = distance.projection(model.items, compared[NONE].items, reference.items)
-    return figures
+        for name, model in compared.items()
+    }
 
 
-def _groups(settings: AuditSettings, users: NDArray[Any], suspects: Suspects) -> dict[str, NDArray[np.int64]]:
-    """Groups of the remaining users, a fifth of them each: few items, many items, and like the leavers; and all."""
+def _groups(settings: AuditSettings, users: NDArray[Any], left: Flags) -> dict[str, NDArray[np.int64]]:
+    """Groups of the remaining users, a fifth of them each: few items, many items, and like the leavers; and all.
+
+    ``left`` are the items of those who left.
+    """
     places = np.array([settings.train.user_index(user) for user in users.tolist()], np.int64)
     counts, fifth = settings.train.counts[places], max(1, places.size // 5)
     by_count = np.argsort(counts, kind="stable")
@@ -146,7 +145,7 @@ def _groups(settings: AuditSettings, users: NDArray[Any], suspects: Suspects) ->
         "all": np.arange(places.size),
         "few items": by_count[:fifth],
         "many items": by_count[-fifth:],
-        "like the leavers": distance.neighbours(everybody.own, suspects.own, fifth),
+        "like the leavers": distance.neighbours(everybody.own, left, fifth),
     }
 
 

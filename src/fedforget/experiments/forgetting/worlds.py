@@ -7,6 +7,7 @@ arrays that are compared between worlds, and in its metadata the figures of that
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import multiprocessing
 from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ class Worlds:
 
     def missing(self) -> list[World]:
         """The worlds that are not finished."""
-        return [world for world in self.settings.all_worlds if not self._path(world).exists()]
+        return [world for world in self.settings.all_worlds if not self._is_finished(world)]
 
     def train(self, on_world: OnWorld, workers: int | None = None) -> None:
         """Train the missing worlds, by default one on each core at a time."""
@@ -69,19 +70,33 @@ class Worlds:
         """Train a world and store it."""
         arrays, figures = train_world(self.settings, world)
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        data = save(contiguous, metadata={"figures": json.dumps(figures)})
+        about = {"audit": self.settings.digest, "world": world.name, "figures": json.dumps(figures)}
+        data = save(contiguous, metadata={**about, "checksum": _checksum(contiguous, about)})
         write_file(self._path(world), data, private=False)
         gc.collect()  # federations refer to themselves, and their logs take hundreds of megabytes
 
     def load(self, world: World) -> Outcome:
         """The result of a finished world."""
+        path, hint = self._path(world), "Remove that file; the same command trains the world again."
         try:
-            with safe_open(self._path(world), "numpy") as file:
+            with safe_open(path, "numpy") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return Outcome(arrays, json.loads(file.metadata()["figures"]))
+                about = dict(file.metadata())
+                checksum, figures = about.pop("checksum"), json.loads(about["figures"])
         except Exception as error:  # safetensors raises its own type for a damaged file
-            hint = "Remove that file; the same command trains the world again."
-            raise RunError(f"{self._path(world)} cannot be read: {error}.", hint) from error
+            raise RunError(f"{path} cannot be read: {error}.", hint) from error
+        if checksum != _checksum(arrays, about):
+            raise RunError(f"{path} is damaged: its checksum differs.", hint)
+        if (about["audit"], about["world"]) != (self.settings.digest, world.name):
+            raise RunError(f"{path} is a world of another audit.", hint)
+        return Outcome(arrays, figures)
+
+    def _is_finished(self, world: World) -> bool:
+        """Whether a world is stored; one of another program or audit is an error before anything is trained."""
+        if not self._path(world).exists():
+            return False
+        self.load(world)
+        return True
 
     def _train_in_processes(self, missing: Sequence[World], count: int, on_world: OnWorld, total: int) -> None:
         pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start, (self,))
@@ -108,12 +123,21 @@ class Worlds:
             write_file(path, json.dumps(described, indent=2).encode(), private=False)
             return
         try:
-            found = json.loads(path.read_text()).get("digest")
-        except (OSError, ValueError) as error:
+            found = dict(json.loads(path.read_text())).get("digest")
+        except (OSError, ValueError, TypeError) as error:
             raise RunError(f"{path} cannot be read: {error}.", "Choose another folder.") from error
         if found != self.settings.digest:
             hint = "Choose another folder, or remove this one. More worlds and cases may be added, nothing else."
             raise RunError(f"{path.parent} has an audit with other settings or data.", hint)
+
+
+def _checksum(arrays: dict[str, NDArray[Any]], about: dict[str, str]) -> str:
+    """A digest of the arrays and of what is stored about them."""
+    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=8)
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 _here: Worlds | None = None
