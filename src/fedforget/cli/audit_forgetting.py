@@ -78,7 +78,7 @@ def _table(result: Audit, title: str) -> Table:
         for name, found in case.found.items():
             member = found[MEMBERSHIP]
             area = member.auc
-            rate = f"{member.tpr.value:.1%}" if member.resolves else "–"
+            rate = f"{member.tpr.value:.1%}" if member.tpr else "–"
             cells = [f"{area.value:.3f}", f"{area.low:.3f}–{area.high:.3f}", rate]
             cells += [f"{found[kind].auc.value:.3f}" if kind in found else "–" for kind in (SNAPSHOTS, BEFORE_AFTER)]
             rows.append([CASES[case.name].label if not rows or name == "none" else "", name, *cells])

@@ -23,7 +23,6 @@ TURN = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
 def test_a_rotated_table_is_the_same_table() -> None:
     turned = (ITEMS @ TURN).astype(np.float32)
     assert aligned(turned, ITEMS) == pytest.approx(ITEMS, abs=1e-5)
-    assert table_distance(turned, ITEMS) < 1e-5
     assert item_distances(turned, ITEMS).max() < 1e-5
 
 
@@ -31,7 +30,10 @@ def test_one_item_that_moved_is_the_furthest() -> None:
     other = ITEMS.copy()
     other[7] += 3
     assert item_distances((other @ TURN).astype(np.float32), ITEMS).argmax() == 7
-    assert table_distance(other, ITEMS) == pytest.approx(6 / np.linalg.norm(ITEMS), rel=0.2)
+    apart = aligned(other, ITEMS) - ITEMS
+    expected = np.linalg.norm(apart) / np.linalg.norm(ITEMS)
+    assert table_distance(item_distances(other, ITEMS)) == pytest.approx(expected)
+    assert expected == pytest.approx(6 / np.linalg.norm(ITEMS), rel=0.2)
 
 
 def test_lists_share_what_they_share() -> None:

@@ -28,10 +28,9 @@ def item_distances(items: Array, reference: Array) -> Floats:
     return result
 
 
-def table_distance(items: Array, reference: Array) -> float:
-    """How far an item table is from the reference, relative to that one's length."""
-    apart = aligned(items, reference) - reference
-    return float(np.linalg.norm(apart) / max(float(np.linalg.norm(reference)), 1e-12))
+def table_distance(apart: Floats) -> float:
+    """How far an item table is from the reference, relative to that one's length, from the distances of its items."""
+    return float(np.sqrt(np.mean(np.square(apart, dtype=np.float64))))
 
 
 def overlap(lists: NDArray[np.int64], others: NDArray[np.int64]) -> Floats:

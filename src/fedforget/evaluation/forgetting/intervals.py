@@ -17,7 +17,7 @@ from fedforget.evaluation.forgetting.scores import Floats, Ints, Scores
 
 #: A statistic of scores for each row of weights.
 Statistic = Callable[[Scores, Floats | None], Floats]
-DRAWS = 400
+DRAWS = 200
 #: Fewer users than these are no sample of others: the interval is for these users, and only worlds are resampled.
 LEAST_USERS = 8
 #: The quantile of the normal distribution for an interval with 95% coverage.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.evaluation.forgetting.attacks import likelihood_ratio, offline_ratio
-from fedforget.evaluation.forgetting.intervals import Interval, difference, interval
+from fedforget.evaluation.forgetting.intervals import LEAST_USERS, Interval, difference, interval
 from fedforget.evaluation.forgetting.scores import Flags, Floats, Ints, Scores, auc, tpr_at
 from fedforget.evaluation.forgetting.verdict import ALIKE, UNDECIDED, Verdict, judge, worst
 from fedforget.experiments.forgetting.methods import NONE, RETRAIN
@@ -36,26 +36,21 @@ DECIDING = (MEMBERSHIP, SNAPSHOTS)
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack found: AUC, true-positive rate at ``RATE``, and the scores they come from."""
+    """What an attack found: AUC, and the true-positive rate at ``RATE`` if the scores can resolve so low a rate."""
 
     auc: Interval
-    tpr: Interval
+    tpr: Interval | None
     scores: Scores
 
     def to_dict(self) -> dict[str, float | None]:
-        """The figures as in the result of an audit; no true-positive rate where so low a rate cannot be resolved."""
-        rate = self.tpr.value if self.resolves else None
+        """The figures as in the result of an audit."""
+        rate = None if self.tpr is None else self.tpr.value
         return {"auc": self.auc.value, "low": self.auc.low, "high": self.auc.high, "tpr_at_1_percent": rate}
 
     def details(self) -> dict[str, float | None]:
         """Further figures: the interval of the true-positive rate, and the smallest rate that can be resolved."""
-        rate = {"tpr_low": self.tpr.low, "tpr_high": self.tpr.high} if self.resolves else {}
+        rate = {} if self.tpr is None else {"tpr_low": self.tpr.low, "tpr_high": self.tpr.high}
         return {**self.to_dict(), **rate, "smallest_rate": self.scores.smallest_rate}
-
-    @property
-    def resolves(self) -> bool:
-        """Whether ``RATE`` can be resolved by these scores."""
-        return self.scores.smallest_rate <= RATE
 
 
 class CaseResult:
@@ -77,6 +72,11 @@ class CaseResult:
         self.found = {method: self._attacks(kinds, method) for method, kinds in signals.items()}
         self.apart = {method: {attack: self._apart(method, attack) for attack in DECIDING} for method in methods}
         self.verdicts = {method: {attack: self._verdict(method, attack) for attack in DECIDING} for method in methods}
+
+    @property
+    def few(self) -> bool:
+        """Whether there are so few candidates that no number of worlds one would train shows that nothing is left."""
+        return int(self.inside.shape[1]) < LEAST_USERS
 
     @property
     def before(self) -> Interval:
@@ -108,7 +108,9 @@ class CaseResult:
 
     def _found(self, table: Floats) -> Found:
         scores = Scores.of(table, self.inside, self.groups, self.folds)
-        rate = interval(scores, lambda some, weights: tpr_at(some, RATE, weights), self.seed)
+        rate = None
+        if scores.smallest_rate <= RATE:
+            rate = interval(scores, lambda some, weights: tpr_at(some, RATE, weights), self.seed)
         return Found(interval(scores, auc, self.seed), rate, scores)
 
     def _apart(self, method: str, attack: str) -> Interval:

@@ -6,16 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedforget.data import Interactions
-from fedforget.evaluation.forgetting.verdict import ORDER, Verdict, shown
+from fedforget.evaluation.forgetting.verdict import ORDER, UNDECIDED, Verdict, shown
 from fedforget.experiments import machine
 from fedforget.experiments.forgetting.analysis import BEFORE_AFTER, MEMBERSHIP, SNAPSHOTS, CaseResult
 from fedforget.experiments.forgetting.cases import ATTACKED, CASES
-from fedforget.experiments.forgetting.comparison import compare_models, poison_left
+from fedforget.experiments.forgetting.comparison import between_seeds, compare_models, poison_left
 from fedforget.experiments.forgetting.methods import DEFAULT, NONE, RETRAIN, audited_methods
 from fedforget.experiments.forgetting.settings import AuditSettings, World
 from fedforget.experiments.forgetting.worlds import OnWorld, Outcome, Worlds
@@ -45,14 +46,19 @@ class Audit:
     @property
     def headline(self) -> CaseResult:
         """The case of who leaves in which members are seen best before the erasure."""
-        return max(self.cases.values(), key=lambda case: case.before.low)
+        return max(self.cases.values(), key=lambda case: (not case.few, case.before.low))
 
     def worst_case(self, name: str) -> CaseResult:
-        """The case that is worst for a method; for the model before and for Retrain themselves the headline."""
+        """The case that is worst for a method; for the model before and for Retrain themselves the headline.
+
+        A case with few candidates, such as a single user, counts only if it decides: in it the method can be visible,
+        but hardly any number of worlds shows that it is not.
+        """
         if name in (NONE, RETRAIN):
             return self.headline
         order = [self.headline, *(case for case in self.cases.values() if case is not self.headline)]
-        return max(order, key=lambda case: ORDER.index(case.worst(name)[1].kind))
+        decides = [case for case in order if not case.few or case.worst(name)[1].kind != UNDECIDED]
+        return max(decides or order, key=lambda case: ORDER.index(case.worst(name)[1].kind))
 
     def verdict(self, name: str) -> Verdict:
         """The verdict on a method: the worst of all cases and attackers, and in short that of the others."""
@@ -78,9 +84,18 @@ class Audit:
     def distance(self, case: str, name: str) -> dict[str, Any]:
         """The distance of a method to Retrain in a case, and what it leaves of malicious users' push."""
         found = compare_models(self.outcomes[case], name, self.settings.suspects(case).popularity)
-        if "malicious" in self.outcomes:
-            found["poison"] = poison_left(self.outcomes["malicious"], name)
+        found["between_seeds"] = self._between_seeds[case]
+        if self._poison:
+            found["poison"] = self._poison[name]
         return found
+
+    @cached_property
+    def _between_seeds(self) -> dict[str, dict[str, float]]:
+        return {case: between_seeds(outcomes) for case, outcomes in self.outcomes.items()}
+
+    @cached_property
+    def _poison(self) -> dict[str, dict[str, float]]:
+        return poison_left(self.outcomes.get("malicious", []), tuple(self.settings.methods))
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values: the figures of each method in the case that is worst for it."""

@@ -7,7 +7,7 @@ seeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,9 @@ def compare_models(outcomes: Sequence[Outcome], name: str, popularity: Ints) -> 
 
     ``items``: the item table, relative; ``item_median``: the median item; ``worst_items``: the largest distances, with
     the item's rank by popularity; ``top_10_overlap``: shared recommendations of the remaining users; ``accuracy``: by
-    group of users, with the difference to Retrain. ``between_seeds``: the same of Retrain with other seeds.
+    group of users, with the difference to Retrain.
     """
-    compared = [outcome for outcome in outcomes if outcome.figures]
+    compared = _compared(outcomes)
     own = [outcome.figures[name] for outcome in compared]
     apart = np.mean([outcome.arrays[f"distances/{name}"] for outcome in compared], axis=0)
     result: dict[str, Any] = {key: _mean(own, key) for key in ("items", "top_10_overlap")}
@@ -37,47 +37,50 @@ def compare_models(outcomes: Sequence[Outcome], name: str, popularity: Ints) -> 
     result["worst_items"] = [{"rank": int(rank[item]) + 1, "distance": float(apart[item])} for item in worst]
     figures = [outcome.figures for outcome in compared]
     result["accuracy"] = {group: _accuracy(figures, name, group) for group in own[0]["accuracy"]}
-    result["between_seeds"] = between_seeds(compared)
     return result
 
 
 def between_seeds(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """The distance of Retrain to Retrain with another seed: means over pairs of worlds, and their largest values."""
-    pairs = [(a.arrays, b.arrays) for a, b in _with_other_seeds(outcomes)]
+    numbered = [(place // 2, outcome.arrays) for place, outcome in enumerate(_compared(outcomes))]
+    pairs = [(a, b) for (one, a), (other, b) in combinations(numbered, 2) if one != other]
     apart = [distance.item_distances(a["retrain/items"], b["retrain/items"]) for a, b in pairs]
-    tables = [distance.table_distance(a["retrain/items"], b["retrain/items"]) for a, b in pairs]
+    tables = [distance.table_distance(items) for items in apart]
     shared = [float(distance.overlap(a["retrain/lists"], b["retrain/lists"]).mean()) for a, b in pairs]
     values = {"items": tables, "item_median": [float(np.median(items)) for items in apart], "top_10_overlap": shared}
     means = {key: float(np.mean(value)) for key, value in values.items()}
     return {**means, "items_high": max(tables), "top_10_overlap_low": min(shared)}
 
 
-def poison_left(outcomes: Sequence[Outcome], name: str) -> dict[str, float]:
-    """How much of what malicious users pushed is left after a method: 1 is the attacked model, 0 is Retrain.
+def poison_left(outcomes: Sequence[Outcome], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """How much of what malicious users pushed is left after each method: 1 is the attacked model, 0 is Retrain.
 
     The direction of the push is taken from the worlds with other seeds (attacked − Retrain, mean), so that it has none
     of the chance of the world in which it is looked for. ``deviation`` is that over worlds, ``between_seeds`` what is
     found in Retrain with another seed, where there is nothing.
     """
-    found, others = [], []
-    for own in outcomes:
-        elsewhere = [other for other, one in _with_other_seeds(outcomes) if one is own]
-        reference = own.arrays["retrain/items"]
-        pushed = [distance.moved(one.arrays["none/items"], one.arrays["retrain/items"], reference) for one in elsewhere]
-        direction = np.mean(pushed, axis=0)
-        found.append(distance.projection(own.arrays[f"{name}/items"], own.arrays["none/items"], reference, direction))
-        others += [
-            distance.projection(one.arrays["retrain/items"], own.arrays["none/items"], reference, direction)
-            for one in elsewhere
-        ]
-    deviation = float(np.std(found, ddof=1))
-    return {"projection": float(np.mean(found)), "deviation": deviation, "between_seeds": float(np.mean(others))}
+    if not outcomes:
+        return {}
+    found: dict[str, list[float]] = {name: [] for name in names}
+    others: list[float] = []
+    for place, own in enumerate(outcomes):
+        elsewhere = [other.arrays for number, other in enumerate(outcomes) if number // 2 != place // 2]
+        pushed, reference = own.arrays["none/items"], own.arrays["retrain/items"]
+        pushes = [distance.moved(one["none/items"], one["retrain/items"], reference) for one in elsewhere]
+        direction = np.mean(pushes, axis=0)
+        for name, values in found.items():
+            values.append(distance.projection(own.arrays[f"{name}/items"], pushed, reference, direction))
+        others += [distance.projection(one["retrain/items"], pushed, reference, direction) for one in elsewhere]
+    between = float(np.mean(others))
+    return {
+        name: {"projection": float(np.mean(one)), "deviation": float(np.std(one, ddof=1)), "between_seeds": between}
+        for name, one in found.items()
+    }
 
 
-def _with_other_seeds(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
-    """All ordered pairs of outcomes but those of a pair of worlds, which have one seed."""
-    numbered = [(place // 2, outcome) for place, outcome in enumerate(outcomes)]
-    return [(a, b) for (one, a), (other, b) in permutations(numbered, 2) if one != other]
+def _compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The worlds whose models are compared."""
+    return [outcome for outcome in outcomes if outcome.figures]
 
 
 def _accuracy(figures: Sequence[dict[str, Any]], name: str, group: str) -> dict[str, float]:

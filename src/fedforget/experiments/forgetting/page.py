@@ -26,7 +26,7 @@ RULE = (
     "difference of the AUC after a method and after Retrain, in the same worlds. The method is still visible if the "
     f"lower bound of the difference is above {MARGIN}, not distinguishable from Retrain if its interval lies within "
     f"±{WITHIN}, else undecided. The verdict is the worst of all kinds of leavers, from the final model and from "
-    "snapshots."
+    "snapshots; with a single user who leaves, a method may be visible, but too few scores say that it is not."
 )
 CAPTION = (
     "AUC: the probability that a user who was forgotten gets a higher score than one who was never there; 0.5 is "
@@ -87,7 +87,7 @@ def _attacks(audit: Audit) -> str:
                 one = found.get(attack)
                 cells.append(f"{one.auc.value:.3f} ({one.auc.low:.3f}–{one.auc.high:.3f})" if one else "–")
                 if attack == MEMBERSHIP and one:
-                    cells.append(f"{one.tpr.value:.1%}" if one.resolves else "–")
+                    cells.append(f"{one.tpr.value:.1%}" if one.tpr else "–")
             rows.append((cells, name == RETRAIN))
     columns = ["", "method", "final model", "found at 1%", "offline", "all snapshots", "before and after"]
     return _table(columns, rows, CAPTION)
