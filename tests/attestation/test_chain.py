@@ -56,6 +56,18 @@ def test_the_same_receipt_is_signed_once_and_new_wipe_counts_again(run: Path, ke
     assert len(chain.entries()) == 2
 
 
+def test_other_persons_are_signed_again(run: Path, key: SigningKey) -> None:
+    chain, (one, two) = ReceiptChain(run), (Person("0" * 32), Person("1" * 32, 3))
+    chain.append(receipt("a1"), None, key, FEDERATION)
+    named = chain.append(receipt("a1"), [two, one], key, FEDERATION)
+    assert (named.number, named.persons) == (2, [one, two])
+    assert chain.append(receipt("a1"), [one, two], key, FEDERATION) == named, "the order does not matter"
+    assert chain.append(receipt("a1"), None, key, FEDERATION) == named, "whoever knows no persons keeps them"
+    assert chain.append(receipt("a1"), [one, Person("1" * 32)], key, FEDERATION).number == 3
+    store(run, receipt("a1"))
+    assert verify_run(run).passed
+
+
 def test_what_a_statement_says(run: Path, key: SigningKey) -> None:
     persons = [Person.of(ANNA, ANNAS_REQUEST), Person("0" * 32, 7)]
     statement = ReceiptChain(run).append(receipt("a1", users=3), persons, key, FEDERATION).statement

@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("securesystemslib", reason="signed receipts are an extra: pip install 'fedforget[service]'")
 
-from fedforget.attestation import verify
+from fedforget.attestation import ReceiptChain, verify
 from fedforget.cli import signed_receipts
 from fedforget.cli.main import app
+from fedforget.erasure_service.state_file import open_state
+from fedforget.erasure_service.subject_requests import SCHEMA, SubjectRequests
 from tests.attestation.made_runs import ANNA, ANNAS_REQUEST, PAUL, PAULS_REQUEST, make_run, receipt, signed_run, store
 from tests.cli.conftest import Shell, train_arguments, write_table
 
@@ -170,6 +172,19 @@ class TestSign:
         shell("receipts", "verify", run)
         shell("receipts", "sign", run, fails=1)
         assert "given from another place" in shell.errors
+
+    def test_erasures_that_the_service_has_not_finished_are_left_to_it(self, shell: Shell, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", receipt("a1"), receipt("b2"))
+        state = SubjectRequests(open_state(run, SCHEMA), run / "service" / "service.sqlite")
+        state.start("b2", {}, [], 0.0, 0.0)
+        assert "Left to the erasure service, which has not finished it: b2" in shell("receipts", "sign", run)
+        assert [entry.request for entry in ReceiptChain(run).entries()] == ["a1"]
+        state.close_batch("b2", "done")
+        found = shell.json("receipts", "sign", run)
+        assert [Path(path).name for path in found["signed"]] == ["000002-b2.json"]
+        assert found["left_to_service"] == []
+        state.close()
+        state.db.close()
 
     def test_nothing_is_written_where_there_is_no_run(self, shell: Shell, tmp_path: Path) -> None:
         for command in (["sign"], ["rotate-key", "--yes"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,11 @@ def salt_of(request: str) -> str:
         raise ConfigError(
             f"The request {request!r} is not a UUID.", "Give the subject_request_id of the request."
         ) from error
+
+
+def in_order(persons: Iterable[Person]) -> list[Person]:
+    """The persons in the order of statements, which does not tell who asked first."""
+    return sorted(persons, key=lambda person: person.pseudonym)
 
 
 def persons_of(receipt: Receipt) -> list[Person]:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedforget.attestation.canonical_json import canonical, read_object
-from fedforget.attestation.person import PSEUDONYM, Person
+from fedforget.attestation.person import PSEUDONYM, Person, in_order
 from fedforget.errors import ReceiptError
 from fedforget.server.receipt import Receipt
 
@@ -49,7 +49,7 @@ def make_statement(
     public = {name: value for name, value in receipt.to_public().items() if name not in ("users", "partial")}
     predicate = {
         **public,
-        "persons": [person.to_dict() for person in sorted(persons, key=lambda each: each.pseudonym)],
+        "persons": [person.to_dict() for person in in_order(persons)],
         "federation": federation,
         "number": number,
         "previous": previous,

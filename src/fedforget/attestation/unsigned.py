@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain, SignedReceipt
 from fedforget.attestation.keys import SigningKey
-from fedforget.attestation.person import persons_of
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import ReceiptError
 
@@ -35,8 +34,7 @@ def sign_stored(run: Path, key: SigningKey, without: Collection[str] = ()) -> li
             )
         if known is not None and known.says(receipt):
             continue
-        persons = persons_of(receipt) if known is None else known.persons
-        entry = chain.append(receipt, persons, key, stored.federation)
+        entry = chain.append(receipt, None, key, stored.federation)
         if known is None or entry.number != known.number:
             signed.append(entry)
     return signed

@@ -84,16 +84,22 @@ def sign(
     signing_cert: Annotated[Path | None, typer.Option(help="Its certificate.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the receipts of a run that are not signed, or whose wipe counts have changed. The key is made at first."""
+    """Sign the receipts of a run that are not signed, or whose wipe counts have changed. The key is made at first.
+
+    Erasures that the erasure service carries out are left to it, since it knows the persons.
+    """
     _require_attestation()
     from fedforget.attestation import ReceiptChain, SigningKey, sign_stored
+    from fedforget.erasure_service.open_batches import open_batches
 
     _check_run(run)
-    key = SigningKey.open(run, signing_key, signing_cert)
-    signed = sign_stored(run, key)
+    key, left = SigningKey.open(run, signing_key, signing_cert), open_batches(run)
+    signed = sign_stored(run, key, without=left)
     head = ReceiptChain(run).head
-    value = {"run": str(run), "signed": [str(entry.path) for entry in signed], "head": head, "key": key.key_id}
-    lines = [f"Signed {len(signed)} receipts.", *(f"  {entry.path}" for entry in signed)]
+    paths = [str(entry.path) for entry in signed]
+    value = {"run": str(run), "signed": paths, "left_to_service": sorted(left), "head": head, "key": key.key_id}
+    lines = [f"Signed {len(signed)} receipts.", *(f"  {path}" for path in paths)]
+    lines += [f"Left to the erasure service, which has not finished it: {erasure}" for erasure in sorted(left)]
     show.result(value, as_json, "\n".join([*lines, f"Head {head}, key {key.key_id}"]))
 
 
