@@ -128,15 +128,15 @@ def _check_predicate(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is not a SHA-256 digest")
     if not REQUEST.fullmatch(values["request"]):
         raise ValueError("request is not an id")
-    if not _is_count(values["number"]) or values["number"] < 1:
+    if not is_count(values["number"]) or values["number"] < 1:
         raise ValueError("number is not a place in a chain")
     for name in WIPES:
-        if not (values.get(name) is None or _is_count(values[name])):
+        if not (values.get(name) is None or is_count(values[name])):
             raise ValueError(f"{name} is not a count")
     issued_at(values)
     for person in values["persons"]:
         known = isinstance(person["pseudonym"], str) and PSEUDONYM.fullmatch(person["pseudonym"])
-        if not known or not _is_count(person.get("interactions", 0)):
+        if not known or not is_count(person.get("interactions", 0)):
             raise ValueError("persons holds something else than persons")
 
 
@@ -148,7 +148,8 @@ def issued_at(predicate: Mapping[str, Any]) -> datetime:
     return time
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number from 0 on."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -12,7 +12,7 @@ from fedforget.attestation.chain import FOLDER
 from fedforget.attestation.envelope import read_bytes
 from fedforget.errors import RunError
 from fedforget.runtime.database import DAMAGED, database_refused, open_database
-from fedforget.server.config_file import read_config
+from fedforget.server.config_file import on_network, read_config
 from fedforget.server.receipt import Receipt
 
 
@@ -21,6 +21,7 @@ class StoredReceipts:
     """The receipts in the history by request, in their order; the files in ``receipts/`` and ``receipts/signed/``."""
 
     federation: str
+    simulated: bool
     history: dict[str, str]
     files: dict[str, bytes]
     signed: dict[str, bytes]
@@ -31,6 +32,7 @@ class StoredReceipts:
         stored = {path.stem: path for path in _visible(run / "receipts", "*.json") if _is_receipt(path)}
         return cls(
             str(config["id"]),
+            not on_network(run),
             _in_history(run / f"trajectory-{config['trajectory']}" / "history.sqlite"),
             {request: read_bytes(path) for request, path in stored.items()},
             {path.name: read_bytes(path) for path in _visible(run / FOLDER, "*") if path.name != "lock"},
