@@ -11,12 +11,14 @@ import pytest
 
 pytest.importorskip("securesystemslib", reason="signed receipts are an extra: pip install 'fedforget[service]'")
 
-from fedforget.attestation import ReceiptChain, verify
+from fedforget.attestation import ReceiptChain, SigningKey, verify
 from fedforget.cli import signed_receipts
 from fedforget.cli.main import app
 from fedforget.erasure_service.state_file import open_state
 from fedforget.erasure_service.subject_requests import SCHEMA, SubjectRequests
+from fedforget.runtime.files import only_writer
 from tests.attestation.made_runs import ANNA, ANNAS_REQUEST, PAUL, PAULS_REQUEST, make_run, receipt, signed_run, store
+from tests.attestation.test_keys import given_pair
 from tests.cli.conftest import Shell, train_arguments, write_table
 
 CERTIFICATE = Path("service") / "signing" / "certificate.pem"
@@ -206,6 +208,18 @@ class TestRotateKey:
         store(run, receipt("d4"))
         shell("receipts", "sign", run)
         assert "Verified: 5" in shell("receipts", "verify", run)
+
+    def test_a_running_service_keeps_the_key_that_it_was_given(self, shell: Shell, run: Path, tmp_path: Path) -> None:
+        SigningKey.open(run, *given_pair(run, tmp_path / "other"))
+        before = (run / CERTIFICATE).read_text()
+        with only_writer(run / "service"):
+            shell("receipts", "rotate-key", run, "--yes", fails=1)
+        assert "runs with a signing key that was given to it" in shell.errors
+        assert "fedforget serve --signing-key FILE" in shell.errors
+        assert (run / CERTIFICATE).read_text() == before
+        shell("receipts", "rotate-key", run, "--yes")
+        with only_writer(run / "service"):
+            shell("receipts", "rotate-key", run, "--yes")
 
 
 def test_without_the_extra(shell: Shell, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,12 @@ def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def is_given(run: Path) -> bool:
+    """Whether the key in use is kept elsewhere: the run folder has its certificate only."""
+    folder = run / FOLDER
+    return (folder / "certificate.pem").exists() and not (folder / "key.pem").exists()
+
+
 def stored_certificates(run: Path) -> list[Certificate]:
     """The certificates of a run in the order in which their keys were in use; the last one is in use now."""
     folder = run / FOLDER

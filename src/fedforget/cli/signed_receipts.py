@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,8 @@ from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.runs import Run
-from fedforget.errors import ConfigError
-from fedforget.runtime.files import reason_of, refused
+from fedforget.errors import BusyError, ConfigError
+from fedforget.runtime.files import make_folder, only_writer, reason_of, refused
 
 if TYPE_CHECKING:
     from fedforget.attestation import Finding, Verification
@@ -107,14 +108,32 @@ def rotate_key(run: Run, yes: opt.Yes = False, as_json: AsJson = False) -> None:
     """Replace the key that signs the receipts of a run. Receipts that were signed before stay verifiable."""
     _require_attestation()
     from fedforget.attestation import SigningKey
-    from fedforget.attestation.keys import FOLDER
+    from fedforget.attestation.keys import FOLDER, is_given
 
     _check_run(run)
-    show.confirm(f"This removes the private key that signs the receipts of {run}, and makes a new one.", yes)
-    key = SigningKey.rotate(run)
+    with _service_stopped(run) if is_given(run) else nullcontext():
+        show.confirm(f"This removes the private key that signs the receipts of {run}, and makes a new one.", yes)
+        key = SigningKey.rotate(run)
     certificate = run / FOLDER / "certificate.pem"
     text = f"The new key is {key.key_id}. Hand out its certificate: {certificate}"
     show.result({"run": str(run), "key": key.key_id, "certificate": str(certificate)}, as_json, text)
+
+
+@contextmanager
+def _service_stopped(run: Path) -> Iterator[None]:
+    """Keep the erasure service stopped; an error if it runs, since it would go on with the key that it was given."""
+    from fedforget.erasure_service.state_file import FOLDER
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(make_folder(run / FOLDER)))
+        except BusyError as error:
+            raise ConfigError(
+                f"The erasure service of {run} runs with a signing key that was given to it.",
+                "Start it again with another one: fedforget serve --signing-key FILE. Or stop it, rotate the key, and "
+                "start it without --signing-key.",
+            ) from error
+        yield
 
 
 def _require_attestation() -> None:
