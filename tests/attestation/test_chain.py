@@ -79,7 +79,10 @@ def test_what_a_statement_says(run: Path, key: SigningKey) -> None:
         {"name": "global-parameters-after", "digest": {"sha256": "b" * 64}},
     ]
     predicate = statement["predicate"]
-    named = [{"pseudonym": "0" * 32, "interactions": 7}, {"pseudonym": pseudonym(ANNA, ANNAS_REQUEST.replace("-", ""))}]
+    named = [
+        {"pseudonym": "0" * 32, "items_requested": 7},
+        {"pseudonym": pseudonym(ANNA, ANNAS_REQUEST.replace("-", ""))},
+    ]
     assert predicate["persons"] == named
     assert set(predicate) == {
         "request", "method", "digest_before", "digest_after", "finished", "version", "wiped", "to_wipe", "given_up",
@@ -97,7 +100,7 @@ def test_nothing_that_tells_when_somebody_took_part_or_the_names_of_the_erasure(
 
 def test_persons_of_an_erasure_without_requests_of_their_own() -> None:
     persons = persons_of(receipt("a1", users=2, partial=5))
-    assert [each.interactions for each in persons] == [None, None, 5]
+    assert [each.items_requested for each in persons] == [None, None, 5]
     assert persons[0].pseudonym == pseudonym(0, SALT)
 
 

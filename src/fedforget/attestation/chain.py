@@ -62,7 +62,7 @@ class SignedReceipt:
     @property
     def persons(self) -> list[Person]:
         """The persons that it names."""
-        return [Person(each["pseudonym"], each.get("interactions")) for each in self.predicate["persons"]]
+        return [Person(each["pseudonym"], each.get("items_requested")) for each in self.predicate["persons"]]
 
     def says(self, receipt: Receipt) -> bool:
         """Whether it says what a receipt says now, with the number of devices that confirmed."""

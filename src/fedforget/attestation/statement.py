@@ -2,7 +2,7 @@
 
 The predicate holds the fields of a receipt that may be handed out, without the names, and
 
-    persons           the forgotten persons: pseudonym, and for those who stay the number of forgotten interactions
+    persons           the forgotten persons: pseudonym, and for those who stay the number of items asked for
     federation        the id of the federation
     number            the place in the chain, from 1 on
     previous          SHA-256 of the payload of the statement before it; null for the first
@@ -136,7 +136,7 @@ def _check_predicate(values: Mapping[str, Any]) -> None:
     issued_at(values)
     for person in values["persons"]:
         known = isinstance(person["pseudonym"], str) and PSEUDONYM.fullmatch(person["pseudonym"])
-        if not known or not is_count(person.get("interactions", 0)):
+        if not known or not is_count(person.get("items_requested", 0)):
             raise ValueError("persons holds something else than persons")
 
 
