@@ -149,8 +149,10 @@ class TestVerify:
     def test_paths_that_cannot_be(self, shell: Shell, run: Path, tmp_path: Path) -> None:
         shell("receipts", "verify", entry(run, 1), "--head", "0" * 64, fails=1)
         assert "is one receipt" in shell.errors
-        shell("receipts", "verify", tmp_path / "gone", "--key", run / CERTIFICATE, fails=1)
-        assert "cannot be read" in shell.errors
+        for options in ([], ["--key", run / CERTIFICATE], ["--head", "0" * 64]):
+            shell("receipts", "verify", tmp_path / "gone", *options, fails=1)
+            assert f"There is no file or folder {tmp_path / 'gone'}." in shell.errors.replace("\n", "")
+            assert "or a run folder" in shell.errors
         shell("receipts", "verify", tmp_path, fails=1)
         assert "is not a run folder" in shell.errors
         shell("receipts", "verify", run / "config.toml", "--key", run / CERTIFICATE, fails=1)

@@ -57,6 +57,9 @@ def verify(
     if head is not None and not (len(head) == DIGITS and set(head) <= set("0123456789abcdef")):
         raise ConfigError(f"The head {head!r} is not a digest.", f"Give {DIGITS} hexadecimal digits, as verify shows.")
     certificates = None if keys is None else [_read(file) for file in keys]
+    if not path.exists():
+        hint = "Give a signed receipt, such as RUN/receipts/signed/000001-ID.json, or a run folder."
+        raise ConfigError(f"There is no file or folder {path}.", hint)
     if path.is_dir():
         result = verify_run(path, certificates, head)
     elif head is not None:
