@@ -27,9 +27,10 @@ figure { margin: .5rem 0 0; } figure svg { width: 100%; height: auto; display: b
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .5em; }
 pre { background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .wide table { font-size: .84rem; } .wide th, .wide td { padding: .3rem .4rem; }
+.note { color: #555; font-size: .88rem; margin-top: .5rem; } tr.group td { font-weight: 600; padding-top: .9rem; }
 @media (prefers-color-scheme: dark) {
-  body { background: #17191d; color: #ddd; } caption, .facts td:first-child { color: #aaa; }
+  body { background: #17191d; color: #ddd; } caption, .note, .facts td:first-child { color: #aaa; }
   th, td { border-color: #333; } tr.reference td, pre { background: #22252b; }
   figure svg { background: #fff; border-radius: 6px; } a { color: #8ab4f8; }
 }

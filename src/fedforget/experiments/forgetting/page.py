@@ -41,6 +41,8 @@ DISTANCES = (
     "line is Retrain with another seed: a method within this distance is as close as chance allows."
 )
 METRIC = "full_ndcg"
+#: Kinds of rows: one that names the following ones, and that of Retrain.
+GROUP, REFERENCE = "group", "reference"
 
 
 def audit_page(audit: Audit) -> str:
@@ -79,23 +81,24 @@ def _verdicts(audit: Audit) -> str:
 
 
 def _attacks(audit: Audit) -> str:
-    rows = []
+    rows: list[tuple[list[str], str]] = []
     for case in audit.cases.values():
+        rows.append(([CASES[case.name].label], GROUP))
         for name, found in case.found.items():
-            cells = [CASES[case.name].label if name == NONE else "", name]
+            cells = [name]
             for attack in (MEMBERSHIP, OFFLINE, SNAPSHOTS, BEFORE_AFTER):
                 one = found.get(attack)
                 cells.append(f"{one.auc.value:.3f} ({one.auc.low:.3f}–{one.auc.high:.3f})" if one else "–")
                 if attack == MEMBERSHIP and one:
                     cells.append(f"{one.tpr.value:.1%}" if one.tpr else "–")
-            rows.append((cells, name == RETRAIN))
-    columns = ["", "method", "final model", "found at 1%", "offline", "all snapshots", "before and after"]
+            rows.append((cells, _kind(name)))
+    columns = ["method", "final model", "found at 1%", "offline", "all snapshots", "before and after"]
     return _table(columns, rows, CAPTION)
 
 
 def _distances(audit: Audit) -> str:
     found = {name: audit.distance(audit.headline.name, name) for name in audit.settings.methods}
-    rows = [(_distance_cells(name, one), name == RETRAIN) for name, one in found.items()]
+    rows = [(_distance_cells(name, one), _kind(name)) for name, one in found.items()]
     between = found[RETRAIN]
     seeds, accuracy = between["between_seeds"], between["accuracy"]
     poison = f"{between['poison']['between_seeds']:.2f}" if "poison" in between else "–"
@@ -105,7 +108,7 @@ def _distances(audit: Audit) -> str:
         "",
         *("± " + _points(a, "between_seeds") for a in accuracy.values()),
     ]
-    rows.append(([*cells, poison], False))
+    rows.append(([*cells, poison], ""))
     groups = [f"NDCG@10, {group}" for group in accuracy]
     columns = ["", "item table", "median item", "same top 10", "furthest items", *groups, "poison"]
     return _table(columns, rows, DISTANCES)
@@ -126,16 +129,21 @@ def _points(accuracy: dict[str, float], kind: str) -> str:
     return f"{100 * accuracy[f'{METRIC}_{kind}']:.1f}"
 
 
-def _table(columns: Sequence[str], rows: Iterable[tuple[Sequence[str], bool]], caption: str) -> str:
+def _kind(name: str) -> str:
+    return REFERENCE if name == RETRAIN else ""
+
+
+def _table(columns: Sequence[str], rows: Iterable[tuple[Sequence[str], str]], note: str) -> str:
+    """A table of rows with their kind; a row of the kind ``GROUP`` has one cell, for those that follow."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     lines = []
-    for cells, reference in rows:
-        kind = ' class="reference"' if reference else ""
-        lines.append(f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+    for cells, kind in rows:
+        span = f' colspan="{len(columns)}"' if kind == GROUP else ""
+        shown = "".join(f"<td{span}>{escape(cell)}</td>" for cell in cells)
+        lines.append(f'<tr class="{kind}">{shown}</tr>' if kind else f"<tr>{shown}</tr>")
     body = "\n".join(lines)
-    caption = f"<caption>{escape(caption)}</caption>"
-    table = f"<table>\n{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    return f'<div class="wide">{table}</div>'
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f'<div class="wide">{table}</div>\n<p class="note">{escape(note)}</p>'
 
 
 def _figure(title: str, data: bytes, name: str) -> str:
