@@ -200,10 +200,12 @@ def test_too_many_calls_are_refused_for_a_while(run):
         service.stop()
 
 
-def test_an_address_that_fails_too_often_must_wait(clients):
+def test_an_address_that_fails_too_often_must_wait_unless_its_token_is_valid(clients):
     header = {"Authorization": "Bearer ff_00000000_" + "0" * 43}
-    codes = [clients[0].get(f"{REQUESTS}/{uuid.uuid4()}", headers=header).status_code for _ in range(12)]
-    assert codes == [401] * 10 + [429] * 2
+    answers = [clients[0].get(f"{REQUESTS}/{uuid.uuid4()}", headers=header) for _ in range(12)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429] * 2
+    assert answers[0].json()["error"]["message"].endswith("Ask the person who runs this service for a token.")
+    assert clients[0].get(f"{REQUESTS}/{uuid.uuid4()}").status_code == 404
 
 
 def test_a_large_body_is_refused(clients):

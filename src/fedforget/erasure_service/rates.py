@@ -45,7 +45,7 @@ class Rates:
 class Failures:
     """Failed authentications of client addresses: after ``limit`` within ``window`` seconds, an address must wait.
 
-    Ask ``wait`` before checking a token, so that an address that must wait learns nothing from further attempts.
+    Ask ``wait`` only about a token that is not valid: whoever shares the address and has a valid one need not wait.
     """
 
     def __init__(
