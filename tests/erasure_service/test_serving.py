@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
-from fedforget.erasure_service.serving import _listen
+from starlette.testclient import TestClient
+
+from fedforget.erasure_service.serving import _listen, server_config
 from fedforget.erasure_service.settings import ServiceSettings
 from fedforget.erasure_service.tokens import Role
 from fedforget.errors import ConfigError, SystemLimitError
@@ -38,6 +41,51 @@ def test_links_have_the_address_that_callers_use(tmp_path: Path) -> None:
         answer = client.get("/opendsr/2.0/discovery").json()
     assert answer["processor_certificate"] == "https://erasure.example.org/opendsr/2.0/certificate"
     service.stop()
+
+
+def forwarded(client: str, **settings: Any) -> str:
+    """The address of a caller as the application sees it, if a client claims to have forwarded it."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+
+    config = server_config(app, ServiceSettings(**settings))
+    config.load()
+    test = TestClient(config.loaded_app, client=(client, 1))
+    return test.get("/", headers={"X-Forwarded-For": "203.0.113.7, 198.51.100.1"}).text
+
+
+@pytest.mark.parametrize(
+    ("client", "proxies", "seen"),
+    [
+        ("127.0.0.1", (), "198.51.100.1"),
+        ("::1", (), "198.51.100.1"),
+        ("10.0.0.4", (), "10.0.0.4"),
+        ("10.0.0.4", ("10.0.0.0/24",), "198.51.100.1"),
+        ("10.0.0.4", ("10.0.0.0/24", "198.51.100.1"), "203.0.113.7"),
+        ("192.0.2.1", ("10.0.0.0/24",), "192.0.2.1"),
+    ],
+)
+def test_only_proxies_say_who_calls(client: str, proxies: tuple[str, ...], seen: str) -> None:
+    assert forwarded(client, behind_proxy=True, proxies=proxies) == seen
+    assert forwarded(client) == client
+
+
+def test_a_proxy_on_another_machine_must_be_named() -> None:
+    with pytest.raises(ConfigError, match="could forge its address") as error:
+        ServiceSettings(host="10.0.0.5", behind_proxy=True).check_exposure(1)
+    assert "--proxies" in error.value.hint
+    ServiceSettings(host="10.0.0.5", behind_proxy=True, proxies=("10.0.0.4",)).check_exposure(1)
+    ServiceSettings(host="127.0.0.1", behind_proxy=True).check_exposure(0)
+
+
+@pytest.mark.parametrize("proxy", ["*", "proxy.example.org", "10.0.0.1/24", ""])
+def test_a_proxy_is_an_address_or_a_network(proxy: str) -> None:
+    with pytest.raises(ConfigError, match="in proxies is invalid"):
+        ServiceSettings(behind_proxy=True, proxies=(proxy,))
+    with pytest.raises(ConfigError, match="without behind_proxy"):
+        ServiceSettings(proxies=("10.0.0.4",))
 
 
 @pytest.mark.parametrize("url", ["erasure.example.org", "ftp://example.org"])

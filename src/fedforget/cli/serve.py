@@ -53,6 +53,14 @@ def serve(
             "--behind-proxy", help="A proxy adds TLS.", envvar=_variable("behind_proxy"), rich_help_panel=LISTEN
         ),
     ] = None,
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of the proxy, whose X-Forwarded-For is trusted; default this machine; repeatable.",
+            envvar=_variable("proxies"),
+            rich_help_panel=LISTEN,
+        ),
+    ] = None,
     public_url: Annotated[
         str | None,
         typer.Option(
@@ -164,6 +172,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "behind_proxy": behind_proxy,
+        "proxies": proxies or None,
         "public_url": public_url,
         "insecure": insecure,
         "batch_every": batch_every,

@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.middleware import App
 from fedforget.erasure_service.opendsr import rfc3339
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.settings import ServiceSettings
@@ -38,25 +39,32 @@ def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) ->
         settings.check_exposure(tokens)
         if not tokens:
             log.warning("there are no tokens yet: fedforget token add %s --role operator --name NAME", run)
-        config = uvicorn.Config(
-            create_app(service),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None,
-            proxy_headers=settings.behind_proxy,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            limit_concurrency=MOST_AT_ONCE,
-            h11_max_incomplete_event_size=1 << 14,
-            loop="asyncio",
-            http="h11",
-        )
+        config = server_config(create_app(service), settings)
         with suppress(KeyboardInterrupt):
             Server(config, lambda: ready(settings.url)).run([listening])
     finally:
         listening.close()
+
+
+def server_config(app: App, settings: ServiceSettings) -> uvicorn.Config:
+    """How an application is served."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ssl_certfile=settings.tls_cert or None,
+        ssl_keyfile=settings.tls_key or None,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        limit_concurrency=MOST_AT_ONCE,
+        h11_max_incomplete_event_size=1 << 14,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+    )
 
 
 class Server(uvicorn.Server):
