@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,14 @@ pytest.importorskip("securesystemslib")
 
 from starlette.testclient import TestClient
 
+from fedforget.erasure_service import serving
 from fedforget.erasure_service.serving import _listen, server_config
 from fedforget.erasure_service.settings import ServiceSettings
-from fedforget.erasure_service.tokens import Role
+from fedforget.erasure_service.state_file import open_state
+from fedforget.erasure_service.tls import check_tls
+from fedforget.erasure_service.tokens import SCHEMA, Role, TokenStore
 from fedforget.errors import ConfigError, SystemLimitError
+from fedforget.flower.credentials import make_certificates
 from tests.erasure_service.runs import served, service_on
 
 
@@ -86,6 +92,48 @@ def test_a_proxy_is_an_address_or_a_network(proxy: str) -> None:
         ServiceSettings(behind_proxy=True, proxies=(proxy,))
     with pytest.raises(ConfigError, match="without behind_proxy"):
         ServiceSettings(proxies=("10.0.0.4",))
+
+
+@pytest.fixture
+def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No socket may be bound, and the tests' log is left as it is."""
+    monkeypatch.setattr(serving, "_log", lambda kind: None)
+    monkeypatch.setattr(serving.socket, "create_server", lambda *_, **__: pytest.fail("a socket was bound"))
+
+
+def refused(run: Path, **settings: Any) -> ConfigError:
+    """Why the service does not start."""
+    with pytest.raises(ConfigError) as error:
+        serving.serve(run, ServiceSettings(port=0, **settings), lambda url: None)
+    return error.value
+
+
+@pytest.mark.usefixtures("unbound")
+def test_without_a_valid_token_no_socket_is_bound_beyond_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("format = 4\n")
+    with closing(open_state(tmp_path, SCHEMA)) as db:
+        tokens, now = TokenStore(db), datetime.now(UTC)
+        tokens.revoke(tokens.add("revoked", Role.OPERATOR).split("_")[1])
+        tokens.add("expired", Role.OPERATOR, now - timedelta(days=1), now - timedelta(days=2))
+    assert "no valid tokens" in refused(tmp_path, host="0.0.0.0", insecure=True).problem
+
+
+@pytest.mark.usefixtures("unbound")
+def test_a_file_that_is_no_certificate_or_key_is_named(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "one", ["localhost"])
+    others = make_certificates(tmp_path / "two", ["localhost"])
+    text, missing = tmp_path / "text.pem", tmp_path / "missing.pem"
+    text.write_text("text")
+    good = str(files.certificate), str(files.key)
+    for cert, key, wrong in [
+        (missing, good[1], missing),
+        (text, good[1], text),
+        (good[0], missing, missing),
+        (good[0], text, text),
+        (good[0], others.key, others.key),
+    ]:
+        assert str(wrong) in refused(tmp_path, tls_cert=str(cert), tls_key=str(key)).problem
+    check_tls(*good)
 
 
 @pytest.mark.parametrize("url", ["erasure.example.org", "ftp://example.org"])

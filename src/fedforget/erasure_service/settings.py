@@ -151,7 +151,7 @@ class ServiceSettings:
             )
         if not tokens:
             raise ConfigError(
-                f"host is {self.host}, beyond this machine, and there are no tokens.",
+                f"host is {self.host}, beyond this machine, and there are no valid tokens.",
                 "Make one first: fedforget token add RUN --role operator --name NAME",
             )
         if not (self.is_tls or self.behind_proxy or self.insecure):

@@ -127,6 +127,10 @@ class TokenStore:
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM token ORDER BY created, id").fetchall()
         return [_record(row) for row in rows]
 
+    def valid(self, now: datetime) -> int:
+        """How many tokens are neither revoked nor expired."""
+        return sum(record.valid(now) for record in self.all())
+
     def _find(self, columns: str, id_: str) -> tuple[Any, ...] | None:
         with self._lock:
             row: tuple[Any, ...] | None = self._db.execute(
