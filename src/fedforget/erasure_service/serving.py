@@ -16,6 +16,7 @@ import uvicorn
 
 from fedforget.erasure_service import tokens
 from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.connections import Connection
 from fedforget.erasure_service.middleware import App
 from fedforget.erasure_service.opendsr import rfc3339
 from fedforget.erasure_service.service import ErasureService
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 #: Connections that may wait to be accepted, and seconds that calls get to finish when the service is stopped.
 BACKLOG, GRACE_SECONDS = 512, 5
 KEEP_ALIVE_SECONDS = 30
-#: Calls at a time; more are answered with 503.
-MOST_AT_ONCE = 512
 
 
 def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) -> None:
@@ -74,10 +73,9 @@ def server_config(app: App, settings: ServiceSettings) -> uvicorn.Config:
         forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        limit_concurrency=MOST_AT_ONCE,
         h11_max_incomplete_event_size=1 << 14,
         loop="asyncio",
-        http="h11",
+        http=Connection,
         ws="none",
     )
 
