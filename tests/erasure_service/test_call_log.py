@@ -208,7 +208,7 @@ def client(tmp_path: Path) -> Any:
 
     @router.api_route("/requests/{request_id}", methods=["GET", "POST"])
     def request(request_id: str, request: fastapi.Request) -> str:
-        request.state.holder = Holder("id", "dpo", Role.AUDITOR)
+        request.state.holder = Holder("id", "dpo", Role.AUDITOR, "id")
         request.state.reference = "abcd"
         return request_id
 

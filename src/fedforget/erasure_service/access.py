@@ -40,7 +40,7 @@ class Access:
 
     def count(self, holder: Holder) -> None:
         """Count a call; an error if there are too many."""
-        if (wait := self.rates.take(holder.id)) > 0:
+        if (wait := self.rates.take(holder.token)) > 0:
             raise _later("Too many calls with this token.", wait)
 
 

@@ -17,7 +17,7 @@ Clock = Callable[[], float]
 
 
 class Rates:
-    """A token bucket for each holder: ``burst`` calls at once, refilled by ``per_second``."""
+    """A token bucket for each key: ``burst`` calls at once, refilled by ``per_second``."""
 
     def __init__(self, per_second: float, burst: int, clock: Clock = time.monotonic, most: int = MOST_KEYS) -> None:
         if per_second <= 0 or burst < 1:
