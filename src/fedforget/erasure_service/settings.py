@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedforget.erasure_service.batching import Batching
+from fedforget.erasure_service.callback_address import targets
 from fedforget.erasure_service.durations import parse_duration
 from fedforget.errors import ConfigError
 from fedforget.runtime.settings import build_from
@@ -70,7 +71,7 @@ class ServiceSettings:
             raise ConfigError(f"rate is {self.rate}.", "Give calls a second, above 0.")
         if self.batch_size < 0:
             raise ConfigError(f"batch_size is {self.batch_size}.", "Give 0 (no such limit) or more.")
-        _ = self.batching, parse_duration(self.keep_calls)
+        _ = targets(self.callback_targets), self.batching, parse_duration(self.keep_calls)
 
     @classmethod
     def build(cls, given: Mapping[str, Any], file: Path | None = None) -> ServiceSettings:
