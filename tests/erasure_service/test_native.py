@@ -32,7 +32,16 @@ def clients(service):
         yield clients
 
 
-GUARDED = ["federation", "rounds", "devices", "requests", "receipts", "receipts/1", "verification"]
+GUARDED = [
+    "federation",
+    "rounds",
+    "devices",
+    "requests",
+    f"requests/{'a' * 16}",
+    "receipts",
+    "receipts/1",
+    "verification",
+]
 
 
 @pytest.mark.parametrize("path", [*(f"/v1/{name}" for name in GUARDED), "/metrics"])
@@ -78,6 +87,16 @@ def test_the_queue_is_listed_in_pages_without_names(clients):
     assert len({one["reference"] for one in seen}) == 5
     assert pages == 3
     assert operator.get("/v1/requests", params={"state": "completed"}).json()["items"] == []
+
+
+def test_one_request_is_answered_as_in_the_list(clients):
+    requester, operator, auditor = clients
+    requester.post(REQUESTS, json=erasure_of())
+    (listed,) = operator.get("/v1/requests").json()["items"]
+    for client in (operator, auditor):
+        assert client.get(f"/v1/requests/{listed['reference']}").json() == listed
+    missing = operator.get(f"/v1/requests/{'0' * 16}")
+    assert (missing.status_code, missing.headers["Content-Type"]) == (404, "application/problem+json")
 
 
 def test_receipts_and_their_verification(clients, service):
