@@ -13,6 +13,12 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from starlette.testclient import TestClient
 
 from fedforget.erasure_service import serving
@@ -122,6 +128,9 @@ def test_without_a_valid_token_no_socket_is_bound_beyond_this_machine(tmp_path: 
 def test_a_file_that_is_no_certificate_or_key_is_named(tmp_path: Path) -> None:
     files = make_certificates(tmp_path / "one", ["localhost"])
     others = make_certificates(tmp_path / "two", ["localhost"])
+    locked = tmp_path / "locked.pem"
+    key = load_pem_private_key(files.key.read_bytes(), None)
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     text, missing = tmp_path / "text.pem", tmp_path / "missing.pem"
     text.write_text("text")
     good = str(files.certificate), str(files.key)
@@ -131,6 +140,7 @@ def test_a_file_that_is_no_certificate_or_key_is_named(tmp_path: Path) -> None:
         (good[0], missing, missing),
         (good[0], text, text),
         (good[0], others.key, others.key),
+        (good[0], locked, locked),
     ]:
         assert str(wrong) in refused(tmp_path, tls_cert=str(cert), tls_key=str(key)).problem
     check_tls(*good)
