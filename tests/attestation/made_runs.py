@@ -44,10 +44,10 @@ def receipt(request: str = "a1", *, users: int = 1, wiped: int | None = None, pa
     )
 
 
-def make_run(folder: Path, *receipts: Receipt) -> Path:
-    """A run folder with these receipts in its history and in ``receipts/``."""
+def make_run(folder: Path, *receipts: Receipt, engine: str = "flower") -> Path:
+    """A run folder, by default of a network, with these receipts in its history and in ``receipts/``."""
     make_folder(folder)
-    replace(configure(), id="f00dfeed", trajectory=2).save(folder / "config.toml")
+    replace(configure(), id="f00dfeed", trajectory=2, engine=engine).save(folder / "config.toml")
     history = History(make_folder(folder / "trajectory-2"), Layout({}))
     history.close()
     for each in receipts:

@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_the_same_receipt_is_signed_once_and_new_wipe_counts_again(run: Path, ke
     assert len(chain.entries()) == 2
 
 
+def test_other_persons_are_signed_again(run: Path, key: SigningKey) -> None:
+    chain, (one, two) = ReceiptChain(run), (Person("0" * 32), Person("1" * 32, 3))
+    chain.append(receipt("a1"), None, key, FEDERATION)
+    named = chain.append(receipt("a1"), [two, one], key, FEDERATION)
+    assert (named.number, named.persons) == (2, [one, two])
+    assert chain.append(receipt("a1"), [one, two], key, FEDERATION) == named, "the order does not matter"
+    assert chain.append(receipt("a1"), None, key, FEDERATION) == named, "whoever knows no persons keeps them"
+    assert chain.append(receipt("a1"), [one, Person("1" * 32)], key, FEDERATION).number == 3
+    store(run, receipt("a1"))
+    assert verify_run(run).passed
+
+
 def test_what_a_statement_says(run: Path, key: SigningKey) -> None:
     persons = [Person.of(ANNA, ANNAS_REQUEST), Person("0" * 32, 7)]
     statement = ReceiptChain(run).append(receipt("a1", users=3), persons, key, FEDERATION).statement
@@ -66,7 +79,10 @@ def test_what_a_statement_says(run: Path, key: SigningKey) -> None:
         {"name": "global-parameters-after", "digest": {"sha256": "b" * 64}},
     ]
     predicate = statement["predicate"]
-    named = [{"pseudonym": "0" * 32, "interactions": 7}, {"pseudonym": pseudonym(ANNA, ANNAS_REQUEST.replace("-", ""))}]
+    named = [
+        {"pseudonym": "0" * 32, "items_requested": 7},
+        {"pseudonym": pseudonym(ANNA, ANNAS_REQUEST.replace("-", ""))},
+    ]
     assert predicate["persons"] == named
     assert set(predicate) == {
         "request", "method", "digest_before", "digest_after", "finished", "version", "wiped", "to_wipe", "given_up",
@@ -84,7 +100,7 @@ def test_nothing_that_tells_when_somebody_took_part_or_the_names_of_the_erasure(
 
 def test_persons_of_an_erasure_without_requests_of_their_own() -> None:
     persons = persons_of(receipt("a1", users=2, partial=5))
-    assert [each.interactions for each in persons] == [None, None, 5]
+    assert [each.items_requested for each in persons] == [None, None, 5]
     assert persons[0].pseudonym == pseudonym(0, SALT)
 
 
@@ -116,6 +132,59 @@ def test_a_changed_receipt_is_not_signed_again(tmp_path: Path) -> None:
     run = signed_run(tmp_path / "run")
     store(run, replace(receipt("a1", users=2), digest_after="c" * 64))
     with pytest.raises(ReceiptError, match="is not the one that was signed in 000001-a1"):
+        sign_stored(run, SigningKey.open(run))
+
+
+def test_the_others_are_signed_before_an_error_names_what_is_not(tmp_path: Path) -> None:
+    run = signed_run(tmp_path / "run")
+    store(run, replace(receipt("a1", users=2), digest_after="c" * 64))
+    store(run, receipt("d4", wiped=9))
+    store(run, receipt("e5", wiped=0))
+    with pytest.raises(ReceiptError, match=r"request a1 is not .* wipe counts of request d4 cannot be"):
+        sign_stored(run, SigningKey.open(run))
+    assert [entry.request for entry in ReceiptChain(run).entries()][4:] == ["e5"]
+
+
+SIGNED = {"wiped": 1, "to_wipe": 3, "given_up": 1}
+
+
+@pytest.mark.parametrize("now", [{"wiped": 2}, {"wiped": 1, "given_up": 2}])
+def test_wipe_counts_that_grow_are_signed(tmp_path: Path, now: dict[str, int]) -> None:
+    run = make_run(tmp_path / "run", replace(receipt("a1"), **SIGNED))
+    key = SigningKey.open(run)
+    sign_stored(run, key)
+    store(run, replace(receipt("a1"), **{**SIGNED, **now}))
+    assert [entry.number for entry in sign_stored(run, key)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ({"to_wipe": 4}, "3 devices were to wipe when it was signed, and now 4"),
+        ({"to_wipe": None}, "of 1"),
+        ({"wiped": 0}, "wiped was 1 when it was signed, and now it is 0"),
+        ({"wiped": None}, "wiped was 1"),
+        ({"given_up": 0}, "given_up was 1"),
+        ({"wiped": 3}, "3 devices have confirmed and 1 were given up, of 3"),
+        ({"wiped": 1.5}, "no whole numbers"),
+        ({"wiped": True}, "no whole numbers"),
+        ({"given_up": -1}, "no whole numbers"),
+    ],
+)
+def test_wipe_counts_that_cannot_be_are_not_signed(tmp_path: Path, now: dict[str, Any], reason: str) -> None:
+    run = make_run(tmp_path / "run", replace(receipt("a1"), **SIGNED))
+    key = SigningKey.open(run)
+    sign_stored(run, key)
+    store(run, replace(receipt("a1"), **{**SIGNED, **now}))
+    with pytest.raises(ReceiptError, match=f"wipe counts of request a1 cannot be: .*{reason}"):
+        sign_stored(run, key)
+    assert len(ReceiptChain(run).entries()) == 1
+
+
+@pytest.mark.parametrize("counts", [{"wiped": 0}, {"to_wipe": 1}, {"given_up": 1}])
+def test_no_wipe_counts_in_a_simulation(tmp_path: Path, counts: dict[str, int]) -> None:
+    run = make_run(tmp_path / "run", replace(receipt("a1"), **counts), engine="simulation")
+    with pytest.raises(ReceiptError, match="a simulation has no devices"):
         sign_stored(run, SigningKey.open(run))
 
 

@@ -18,11 +18,13 @@ from fedforget.attestation import Person, ReceiptChain, SignedReceipt, SigningKe
 from fedforget.attestation.canonical_json import canonical
 from fedforget.attestation.statement import parse_statement
 from fedforget.protocol.pseudonym import pseudonym
+from fedforget.simulation.queued_erasures import QueuedErasures
 from tests.attestation.made_runs import make_run, receipt
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text()
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
 EXAMPLE = json.loads(re.findall(r"^```json\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)[0])
+CHECK = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)[0]
 #: A pseudonym of 32 digits for everybody in a large erasure.
 MANY = [Person(f"{number:032x}") for number in range(3000)]
 
@@ -86,6 +88,31 @@ def test_a_number_as_an_id(tmp_path: Path) -> None:
         pytest.skip("this openssl has no BLAKE2BMAC")
     salt = re.findall(r"hexkey:([0-9a-f]{32})", COMMANDS[2])[0]
     assert done.stdout.strip().lower() == pseudonym(17, salt)
+
+
+def test_whom_a_receipt_of_the_service_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ids of the federation are numbers; those of requests are always text."""
+    pytest.importorskip("fastapi")
+    from fedforget.erasure_service.tokens import Role
+    from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
+
+    service = service_on(tmp_path / "run")
+    body = erasure_of("17")
+    with served(service, Role.REQUESTER) as [client]:
+        assert client.post(REQUESTS, json=body).status_code == 201
+    service.dispatcher.tick()
+    QueuedErasures(tmp_path / "run").carry_out()
+    service.dispatcher.tick()
+    service.stop()
+    [file] = tmp_path.glob("run/receipts/signed/*.json")
+    shutil.copy(file, tmp_path / "receipt.json")
+    monkeypatch.chdir(tmp_path)
+    code = CHECK.replace("9f8c1c1e-6f0b-4c55-8a55-0d9d4b6f7a01", body["subject_request_id"])
+    exec(code, {})
+    exec(code.replace('"17"', '"18"'), {})
+    assert capsys.readouterr().out == "True\nFalse\n"
 
 
 def test_the_example_is_the_statement_whose_digest_is_shown(tmp_path: Path) -> None:

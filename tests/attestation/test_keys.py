@@ -199,6 +199,16 @@ class TestRotated:
         assert (folder / "retired" / "002.pem").read_bytes() == certificate
         assert verify_run(run).passed
 
+    def test_certificates_are_in_the_order_of_their_numbers(self, run: Path) -> None:
+        first = SigningKey.open(run).certificate_pem
+        second, third = SigningKey.rotate(run).certificate_pem, SigningKey.rotate(run).certificate_pem
+        folder = run / "service" / "signing" / "retired"
+        (folder / "001.pem").rename(folder / "999.pem")
+        (folder / "002.pem").rename(folder / "1000.pem")
+        assert [each.pem for each in stored_certificates(run)] == [first, second, third]
+        SigningKey.rotate(run)
+        assert (folder / "1001.pem").read_text() == third
+
     def test_a_key_opened_before_signs_no_more(self, tmp_path: Path) -> None:
         run = signed_run(tmp_path / "run")
         key = SigningKey.open(run)

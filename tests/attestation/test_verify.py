@@ -118,8 +118,8 @@ class TestWhole:
         values = receipt("a1").to_dict()
         stored = {name: value for name, value in values.items() if name not in DEFAULTS}
         run = make_run(tmp_path / "run", receipt("a1"))
-        edit_history(run, "a1", json.dumps(stored))
-        (run / "receipts" / "a1.json").write_text(json.dumps(stored))
+        edit_history(run, "a1", json.dumps(stored, indent=2))
+        (run / "receipts" / "a1.json").write_text(json.dumps(stored, indent=2))
         sign_stored(run, SigningKey.open(run))
         assert verify_run(run).passed
 
@@ -162,6 +162,34 @@ class TestFound:
         file = run / "receipts" / "c3.json"
         file.write_text(file.read_text().replace("30", "40"))
         assert problems(verify_run(run)) == {("c3.json", Problem.RECEIPT)}
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ('{\n  "request"', '{\n   "request"'),
+            ('"seconds": 1.5,', '"seconds": 1.50,'),
+            ('"asked": 40,', '"asked": 50,\n  "asked": 40,'),
+            ('"asked": 40,\n  "answered": 30,', '"answered": 30,\n  "asked": 40,'),
+            ('"coverage": 0.75', '"coverage": 0.5'),
+            ('"request": "c3"', '"request": "a1"'),
+            ('"asked": 40,', '"asked": "40",'),
+            ('"given_up": 0,', '"given_up": 0,\n  "salt": "00",'),
+        ],
+    )
+    def test_a_stored_receipt_in_another_form(self, run: Path, before: str, after: str) -> None:
+        text = in_history(run)["c3"]
+        assert text.count(before) == 1
+        edit_history(run, "c3", text.replace(before, after))
+        (run / "receipts" / "c3.json").write_text(text.replace(before, after))
+        assert ("000003-c3.json", Problem.DAMAGED) in problems(verify_run(run))
+        shutil.rmtree(run / FOLDER)
+        with pytest.raises(ReceiptError, match="receipt of request c3 in the history is damaged"):
+            sign_stored(run, SigningKey.open(run))
+        assert [entry.request for entry in ReceiptChain(run).entries()] == ["a1", "b2"]
+
+    def test_a_receipt_that_is_not_stored(self, run: Path) -> None:
+        with pytest.raises(RunError, match=r"no receipt of request zz\.\nList them: fedforget receipts"):
+            StoredReceipts.read(run).receipt("zz")
 
     def test_other_wipe_counts(self, run: Path) -> None:
         store(run, receipt("b2", wiped=0))
@@ -328,8 +356,8 @@ class TestAnyEdit:
         kept = {key: value for key, value in json.loads(text).items() if DEFAULTS.get(key, ...) != value}
         assume(json.dumps(values, sort_keys=True) != before)
         assume(json.dumps(same, sort_keys=True) != json.dumps(kept, sort_keys=True))
-        edit_history(run, request, json.dumps(values))
-        (run / "receipts" / f"{request}.json").write_text(json.dumps(values))
+        edit_history(run, request, json.dumps(values, indent=2))
+        (run / "receipts" / f"{request}.json").write_text(json.dumps(values, indent=2))
         assert self.fails(run)
 
     @given(data=st.data())

@@ -26,6 +26,7 @@ from fedforget.erasure_service.settings import ServiceSettings
 from tests.cli.conftest import Shell
 from tests.erasure_service.processes import wait_for
 from tests.erasure_service.runs import REQUESTS
+from tests.small_federations import trained
 
 #: Seconds; the first start compiles kernels on a machine without them.
 PATIENCE = 180.0
@@ -126,6 +127,15 @@ def test_it_takes_settings_of_the_service(shell: Shell, tmp_path: Path, monkeypa
     assert settings.callback_targets == ("a.example", "127.0.0.1:8799")
     shell("demo", "--out", tmp_path / "other", "--callback-host", "https://a.example", fails=1)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_that_the_demo_did_not_make_is_left_alone(shell: Shell, tmp_path: Path) -> None:
+    trained(tmp_path / "run").close()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    shell("demo", "--out", tmp_path, fails=1)
+    assert f"{tmp_path / 'run'} was not made by fedforget demo" in shell.errors.replace("\n", " ")
+    assert "with --out" in shell.errors
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_the_number_of_rounds_is_checked(shell: Shell, tmp_path: Path) -> None:

@@ -11,10 +11,14 @@ import pytest
 
 pytest.importorskip("securesystemslib", reason="signed receipts are an extra: pip install 'fedforget[service]'")
 
-from fedforget.attestation import verify
+from fedforget.attestation import ReceiptChain, SigningKey, verify
 from fedforget.cli import signed_receipts
 from fedforget.cli.main import app
+from fedforget.erasure_service.state_file import open_state
+from fedforget.erasure_service.subject_requests import SCHEMA, SubjectRequests
+from fedforget.runtime.files import only_writer
 from tests.attestation.made_runs import ANNA, ANNAS_REQUEST, PAUL, PAULS_REQUEST, make_run, receipt, signed_run, store
+from tests.attestation.test_keys import given_pair
 from tests.cli.conftest import Shell, train_arguments, write_table
 
 CERTIFICATE = Path("service") / "signing" / "certificate.pem"
@@ -145,8 +149,10 @@ class TestVerify:
     def test_paths_that_cannot_be(self, shell: Shell, run: Path, tmp_path: Path) -> None:
         shell("receipts", "verify", entry(run, 1), "--head", "0" * 64, fails=1)
         assert "is one receipt" in shell.errors
-        shell("receipts", "verify", tmp_path / "gone", "--key", run / CERTIFICATE, fails=1)
-        assert "cannot be read" in shell.errors
+        for options in ([], ["--key", run / CERTIFICATE], ["--head", "0" * 64]):
+            shell("receipts", "verify", tmp_path / "gone", *options, fails=1)
+            assert f"There is no file or folder {tmp_path / 'gone'}." in shell.errors.replace("\n", "")
+            assert "or a run folder" in shell.errors
         shell("receipts", "verify", tmp_path, fails=1)
         assert "is not a run folder" in shell.errors
         shell("receipts", "verify", run / "config.toml", "--key", run / CERTIFICATE, fails=1)
@@ -171,6 +177,19 @@ class TestSign:
         shell("receipts", "sign", run, fails=1)
         assert "given from another place" in shell.errors
 
+    def test_erasures_that_the_service_has_not_finished_are_left_to_it(self, shell: Shell, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", receipt("a1"), receipt("b2"))
+        state = SubjectRequests(open_state(run, SCHEMA), run / "service" / "service.sqlite")
+        state.start("b2", {}, [], 0.0, 0.0)
+        assert "Left to the erasure service, which has not finished it: b2" in shell("receipts", "sign", run)
+        assert [entry.request for entry in ReceiptChain(run).entries()] == ["a1"]
+        state.close_batch("b2", "done")
+        found = shell.json("receipts", "sign", run)
+        assert [Path(path).name for path in found["signed"]] == ["000002-b2.json"]
+        assert found["left_to_service"] == []
+        state.close()
+        state.db.close()
+
     def test_nothing_is_written_where_there_is_no_run(self, shell: Shell, tmp_path: Path) -> None:
         for command in (["sign"], ["rotate-key", "--yes"]):
             shell("receipts", *command, tmp_path, fails=1)
@@ -191,6 +210,18 @@ class TestRotateKey:
         store(run, receipt("d4"))
         shell("receipts", "sign", run)
         assert "Verified: 5" in shell("receipts", "verify", run)
+
+    def test_a_running_service_keeps_the_key_that_it_was_given(self, shell: Shell, run: Path, tmp_path: Path) -> None:
+        SigningKey.open(run, *given_pair(run, tmp_path / "other"))
+        before = (run / CERTIFICATE).read_text()
+        with only_writer(run / "service"):
+            shell("receipts", "rotate-key", run, "--yes", fails=1)
+        assert "runs with a signing key that was given to it" in shell.errors
+        assert "fedforget serve --signing-key FILE" in shell.errors
+        assert (run / CERTIFICATE).read_text() == before
+        shell("receipts", "rotate-key", run, "--yes")
+        with only_writer(run / "service"):
+            shell("receipts", "rotate-key", run, "--yes")
 
 
 def test_without_the_extra(shell: Shell, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -373,10 +373,10 @@ def test_a_receipt_that_was_changed_is_not_signed_again(make, run):
     service = make()
     service.dispatcher.tick()
     [(request, text)] = fed.history.receipts().items()
-    fed.history.add_receipt(request, json.dumps({**json.loads(text), "seconds": 1e6}))
+    changed = json.dumps({**json.loads(text), "seconds": 1e6}, indent=2)
+    fed.history.add_receipt(request, changed)
     fed.close()
-    path = run / "receipts" / f"{request}.json"
-    path.write_text(json.dumps({**json.loads(text), "seconds": 1e6}))
+    (run / "receipts" / f"{request}.json").write_text(changed)
     with pytest.raises(Exception, match="is not the one that was signed"):
         service.dispatcher.tick()
     assert len(list(run.glob("receipts/signed/*.json"))) == 1

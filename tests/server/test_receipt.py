@@ -89,7 +89,9 @@ def test_a_person_can_read_it(receipt):
         f"10 × {reasons.NO_RESPONSE}",
     ):
         assert part in shown
+    assert "failed: none" not in shown
     assert "no round" in str(replace(receipt, first_round=None))
+    assert "(100.0%), failed: none" in str(replace(receipt, answered=40, missing={}))
 
 
 def test_the_salt_is_handed_out_once_and_is_nowhere_in_the_run_folder(board, tmp_path):

@@ -1,7 +1,7 @@
 """ReceiptChain: the signed receipts of a run, each with the digest of the one before.
 
 They are files ``receipts/signed/NNNNNN-REQUEST.json`` in the run folder, numbered from 1 without gaps. A request has a
-further one whenever the number of devices that confirmed has changed.
+further one whenever the number of devices that confirmed, or the persons, have changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fedforget.attestation.canonical_json import canonical
 from fedforget.attestation.envelope import Envelope
 from fedforget.attestation.keys import SigningKey
-from fedforget.attestation.person import Person
+from fedforget.attestation.person import Person, in_order, persons_of
 from fedforget.attestation.statement import (
     REQUEST,
     make_statement,
@@ -62,11 +62,15 @@ class SignedReceipt:
     @property
     def persons(self) -> list[Person]:
         """The persons that it names."""
-        return [Person(each["pseudonym"], each.get("interactions")) for each in self.predicate["persons"]]
+        return [Person(each["pseudonym"], each.get("items_requested")) for each in self.predicate["persons"]]
 
     def says(self, receipt: Receipt) -> bool:
         """Whether it says what a receipt says now, with the number of devices that confirmed."""
         return self.is_about(receipt) and wipe_counts(self.predicate) == wipe_counts(receipt.to_dict())
+
+    def names(self, persons: Sequence[Person]) -> bool:
+        """Whether it names these persons and nobody else."""
+        return self.persons == in_order(persons)
 
     def is_about(self, receipt: Receipt) -> bool:
         """Whether it is about a receipt, with whatever number of devices that confirmed."""
@@ -99,8 +103,13 @@ class ReceiptChain:
         paths = {_parts(path)[1]: path for path in self._paths()}
         return {request: _load(path) for request, path in paths.items()}
 
-    def append(self, receipt: Receipt, persons: Sequence[Person], key: SigningKey, federation: str) -> SignedReceipt:
-        """Sign a receipt, unless the newest entry of its request says the same; returns that entry."""
+    def append(
+        self, receipt: Receipt, persons: Sequence[Person] | None, key: SigningKey, federation: str
+    ) -> SignedReceipt:
+        """Sign a receipt, unless the newest entry of its request says the same; returns that entry.
+
+        Without ``persons`` they are those of that entry, or by the names in the receipt if there is none.
+        """
         if not REQUEST.fullmatch(receipt.request):
             raise ReceiptError(
                 f"The request {receipt.request!r} cannot name a file.", "Request ids are letters, digits, - and _."
@@ -108,7 +117,9 @@ class ReceiptChain:
         with only_writer(make_folder(self.folder), wait=True):
             paths = self._paths()
             known = self._newest([path for path in paths if _parts(path)[1] == receipt.request])
-            if known is not None and known.says(receipt):
+            if persons is None:
+                persons = persons_of(receipt) if known is None else known.persons
+            if known is not None and known.says(receipt) and known.names(persons):
                 return known
             key.check_in_use()
             for part in self.folder.glob(".*.part"):

@@ -32,6 +32,7 @@ from fedforget.server.config_file import read_config
 
 FOLDER = Path("service") / "signing"
 CURVE = ec.SECP256R1()
+NUMBER = re.compile(r"[0-9]+")
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*", re.DOTALL)
 
 
@@ -146,6 +147,12 @@ def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def is_given(run: Path) -> bool:
+    """Whether the key in use is kept elsewhere: the run folder has its certificate only."""
+    folder = run / FOLDER
+    return (folder / "certificate.pem").exists() and not (folder / "key.pem").exists()
+
+
 def stored_certificates(run: Path) -> list[Certificate]:
     """The certificates of a run in the order in which their keys were in use; the last one is in use now."""
     folder = run / FOLDER
@@ -155,7 +162,12 @@ def stored_certificates(run: Path) -> list[Certificate]:
 
 def retired(folder: Path) -> list[Certificate]:
     """The certificates of earlier keys, oldest first."""
-    return [Certificate.parse(_read(path), str(path)) for path in sorted((folder / "retired").glob("[0-9]*.pem"))]
+    return [Certificate.parse(_read(path), str(path)) for _, path in sorted(_numbered(folder).items())]
+
+
+def _numbered(folder: Path) -> dict[int, Path]:
+    """The files of the certificates of earlier keys, by their numbers."""
+    return {int(path.stem): path for path in (folder / "retired").glob("*.pem") if NUMBER.fullmatch(path.stem)}
 
 
 def _current(folder: Path) -> Certificate | None:
@@ -193,7 +205,7 @@ def _finish_replacement(folder: Path) -> None:
     new, old = Certificate.parse(certificate, str(path)), _current(folder)
     earlier = retired(folder)
     if old is not None and old.pem not in {new.pem, *(each.pem for each in earlier)}:
-        number = max((int(each.stem) for each in (folder / "retired").glob("[0-9]*.pem")), default=0) + 1
+        number = max(_numbered(folder), default=0) + 1
         write_file(make_folder(folder / "retired") / f"{number:03d}.pem", old.pem.encode(), private=False)
     if private:
         write_file(folder / "key.pem", private.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,23 +18,23 @@ PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, order=True)
 class Person:
-    """A pseudonym, and the number of forgotten interactions of a person who stays; None if all of them."""
+    """A pseudonym, and the number of items asked for of a person who stays; None if the whole person is forgotten."""
 
     pseudonym: str
-    interactions: int | None = None
+    items_requested: int | None = None
 
     def __post_init__(self) -> None:
         if not PSEUDONYM.fullmatch(self.pseudonym):
             raise ConfigError(f"{self.pseudonym!r} is not a pseudonym.", "Give 32 hexadecimal digits.")
 
     @classmethod
-    def of(cls, user: UserId, request: str, interactions: int | None = None) -> Person:
+    def of(cls, user: UserId, request: str, items_requested: int | None = None) -> Person:
         """The person who asked by a request of their own, a UUID."""
-        return cls(pseudonym(user, salt_of(request)), interactions)
+        return cls(pseudonym(user, salt_of(request)), items_requested)
 
     def to_dict(self) -> dict[str, Any]:
         return {"pseudonym": self.pseudonym} | (
-            {} if self.interactions is None else {"interactions": self.interactions}
+            {} if self.items_requested is None else {"items_requested": self.items_requested}
         )
 
 
@@ -45,6 +46,11 @@ def salt_of(request: str) -> str:
         raise ConfigError(
             f"The request {request!r} is not a UUID.", "Give the subject_request_id of the request."
         ) from error
+
+
+def in_order(persons: Iterable[Person]) -> list[Person]:
+    """The persons in the order of statements, which does not tell who asked first."""
+    return sorted(persons, key=lambda person: person.pseudonym)
 
 
 def persons_of(receipt: Receipt) -> list[Person]:

@@ -2,7 +2,7 @@
 
 The predicate holds the fields of a receipt that may be handed out, without the names, and
 
-    persons           the forgotten persons: pseudonym, and for those who stay the number of forgotten interactions
+    persons           the forgotten persons: pseudonym, and for those who stay the number of items asked for
     federation        the id of the federation
     number            the place in the chain, from 1 on
     previous          SHA-256 of the payload of the statement before it; null for the first
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedforget.attestation.canonical_json import canonical, read_object
-from fedforget.attestation.person import PSEUDONYM, Person
+from fedforget.attestation.person import PSEUDONYM, Person, in_order
 from fedforget.errors import ReceiptError
 from fedforget.server.receipt import Receipt
 
@@ -49,7 +49,7 @@ def make_statement(
     public = {name: value for name, value in receipt.to_public().items() if name not in ("users", "partial")}
     predicate = {
         **public,
-        "persons": [person.to_dict() for person in sorted(persons, key=lambda each: each.pseudonym)],
+        "persons": [person.to_dict() for person in in_order(persons)],
         "federation": federation,
         "number": number,
         "previous": previous,
@@ -128,15 +128,15 @@ def _check_predicate(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is not a SHA-256 digest")
     if not REQUEST.fullmatch(values["request"]):
         raise ValueError("request is not an id")
-    if not _is_count(values["number"]) or values["number"] < 1:
+    if not is_count(values["number"]) or values["number"] < 1:
         raise ValueError("number is not a place in a chain")
     for name in WIPES:
-        if not (values.get(name) is None or _is_count(values[name])):
+        if not (values.get(name) is None or is_count(values[name])):
             raise ValueError(f"{name} is not a count")
     issued_at(values)
     for person in values["persons"]:
         known = isinstance(person["pseudonym"], str) and PSEUDONYM.fullmatch(person["pseudonym"])
-        if not known or not _is_count(person.get("interactions", 0)):
+        if not known or not is_count(person.get("items_requested", 0)):
             raise ValueError("persons holds something else than persons")
 
 
@@ -148,7 +148,8 @@ def issued_at(predicate: Mapping[str, Any]) -> datetime:
     return time
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number from 0 on."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

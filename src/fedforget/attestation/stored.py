@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedforget.attestation.canonical_json import read_object
 from fedforget.attestation.chain import FOLDER
 from fedforget.attestation.envelope import read_bytes
-from fedforget.errors import RunError
+from fedforget.attestation.person import persons_of
+from fedforget.attestation.statement import DEFAULTS
+from fedforget.errors import ConfigError, ReceiptError, RunError
 from fedforget.runtime.database import DAMAGED, database_refused, open_database
-from fedforget.server.config_file import read_config
+from fedforget.server.config_file import on_network, read_config
 from fedforget.server.receipt import Receipt
 
 
@@ -21,6 +23,7 @@ class StoredReceipts:
     """The receipts in the history by request, in their order; the files in ``receipts/`` and ``receipts/signed/``."""
 
     federation: str
+    simulated: bool
     history: dict[str, str]
     files: dict[str, bytes]
     signed: dict[str, bytes]
@@ -31,21 +34,36 @@ class StoredReceipts:
         stored = {path.stem: path for path in _visible(run / "receipts", "*.json") if _is_receipt(path)}
         return cls(
             str(config["id"]),
+            not on_network(run),
             _in_history(run / f"trajectory-{config['trajectory']}" / "history.sqlite"),
             {request: read_bytes(path) for request, path in stored.items()},
             {path.name: read_bytes(path) for path in _visible(run / FOLDER, "*") if path.name != "lock"},
         )
 
     def receipt(self, request: str) -> Receipt:
-        """A receipt in the history; ``ValueError`` if it cannot be read."""
+        """A receipt in the history; ``ReceiptError`` if it is damaged, ``RunError`` if there is none."""
+        if request not in self.history:
+            raise RunError(f"The history has no receipt of request {request}.", "List them: fedforget receipts RUN")
         try:
-            return Receipt.from_json(self.history[request])
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"the receipt cannot be read: {error}") from error
+            return _read_receipt(self.history[request], request)
+        except (ValueError, TypeError, AttributeError, ConfigError) as error:
+            reason = error.problem.rstrip(".") if isinstance(error, ConfigError) else str(error)
+            raise ReceiptError(
+                f"The receipt of request {request} in the history is damaged: {reason}.",
+                "Restore the history from a copy of the run.",
+            ) from error
 
-    def values(self, request: str) -> dict[str, Any]:
-        """The fields of a receipt in the history as they are stored; ``ValueError`` if it cannot be read."""
-        return read_object(self.history[request])
+
+def _read_receipt(text: str, request: str) -> Receipt:
+    """Read a receipt in the form in which it was written, by this version or by one that had fewer fields."""
+    values, receipt = read_object(text), Receipt.from_json(text)
+    written = {name: value for name, value in receipt.to_dict().items() if name in values or name not in DEFAULTS}
+    if json.dumps(written, indent=2) != text:
+        raise ValueError("it is not in the form in which it was written")
+    if receipt.request != request:
+        raise ValueError(f"it is the one of request {receipt.request}")
+    persons_of(receipt)
+    return receipt
 
 
 def _in_history(path: Path) -> dict[str, str]:

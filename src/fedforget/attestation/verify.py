@@ -20,7 +20,6 @@ from fedforget.attestation.statement import (
     issued_at,
     pseudonyms_in,
     read_statement,
-    receipt_digest,
     wipe_counts,
 )
 from fedforget.attestation.stored import StoredReceipts
@@ -187,20 +186,17 @@ def _entry_problems(
         yield Problem.MISSING, "the history has no receipt of this request"
         return
     try:
-        values, receipt = stored.values(entry.request), stored.receipt(entry.request)
-        same = receipt_digest(values) == entry.predicate["receipt_sha256"]
-    except ValueError as error:
-        yield Problem.RECEIPT, str(error)
+        receipt = stored.receipt(entry.request)
+    except ReceiptError as error:
+        yield Problem.DAMAGED, error.problem
         return
-    if not same:
+    if not entry.is_about(receipt):
         yield Problem.RECEIPT, "the receipt in the history is not the one that was signed"
         return
     public = {name: value for name, value in receipt.to_public().items() if name in entry.predicate}
     changed = [name for name, value in public.items() if canonical(value) != canonical(entry.predicate[name])]
     if wrong := [name for name in changed if name not in ("wiped", "to_wipe", "given_up")]:
         yield Problem.RECEIPT, f"it states other values than the receipt: {', '.join(wrong)}"
-    if canonical(values.get("coverage")) != canonical(receipt.coverage):
-        yield Problem.RECEIPT, "the coverage in the history does not follow from its counts"
 
 
 def _receipt_findings(stored: StoredReceipts, entries: Sequence[SignedReceipt]) -> Iterator[Finding]:
@@ -225,8 +221,8 @@ def _receipt_findings(stored: StoredReceipts, entries: Sequence[SignedReceipt]) 
 
 def _wipes(stored: StoredReceipts, request: str) -> bytes:
     try:
-        return wipe_counts(stored.values(request))
-    except ValueError:
+        return wipe_counts(stored.receipt(request).to_dict())
+    except ReceiptError:
         return b""
 
 

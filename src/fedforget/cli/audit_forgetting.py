@@ -35,7 +35,7 @@ def forgetting(
     methods: Annotated[
         str, typer.Option(help="Methods, comma-separated, also with settings (fru:stride=5) and fru-paper.")
     ] = ",".join(DEFAULT),
-    worlds: Annotated[int, typer.Option(help="Worlds for each case; an even number.")] = 32,
+    worlds: Annotated[int, typer.Option(help="Simulated federations for each kind of leaver; an even number.")] = 32,
     leavers: Annotated[float, typer.Option(help="Fraction of users who leave in a world.")] = 0.05,
     cases: Annotated[str, typer.Option(help="Who leaves, comma-separated.")] = ",".join(CASES),
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = ROUNDS,
@@ -62,6 +62,7 @@ def forgetting(
             cases=cases.split(","),
             rounds=rounds,
             workers=workers,
+            source=data,
             on_world=on_world,
         )
     verdicts = [f"{name}: {result.verdict(name).text}" for name in result.settings.methods]
@@ -77,11 +78,15 @@ def _table(result: Audit, title: str) -> Table:
         for name, found in case.found.items():
             member = found[MEMBERSHIP]
             area = member.auc
-            cells = [f"{area.value:.3f}", f"{area.low:.3f}–{area.high:.3f}", f"{member.tpr.value:.1%}"]
+            rate = f"{member.tpr.value:.1%}" if member.tpr else "–"
+            cells = [f"{area.value:.3f}", f"{area.low:.3f}–{area.high:.3f}", rate]
             cells += [f"{found[kind].auc.value:.3f}" if kind in found else "–" for kind in (SNAPSHOTS, BEFORE_AFTER)]
             rows.append([CASES[case.name].label if not rows or name == "none" else "", name, *cells])
-    columns = ["who leaves", "method", "AUC", "interval", "TPR at 1%", "snapshots", "both models"]
-    caption = "AUC: from the final model; from snapshots of all rounds; from the models before and after (no verdict)"
+    columns = ["who leaves", "method", "AUC", "interval", "at 1%", "snapshots", "both models"]
+    caption = (
+        "AUC from the final model, with its 95% interval; at 1%: found at 1% false alarms; AUC from the snapshots of "
+        "all rounds; from the models before and after together, which is no part of the verdict"
+    )
     return show.table(columns, rows, left=columns[:2], title=title, caption=caption, box=box.SIMPLE, padding=0)
 
 

@@ -14,7 +14,7 @@ import typer
 from fedforget.cli import show
 from fedforget.cli.serve import BatchEvery, BatchSize, CallbackHost, CallbackPrivate, require_service
 from fedforget.errors import ConfigError, RunError
-from fedforget.runtime.files import make_folder
+from fedforget.runtime.files import make_folder, write_file
 
 if TYPE_CHECKING:
     from fedforget.simulation.federation import Federation
@@ -23,6 +23,8 @@ DATA: dict[str, Any] = {"users": 500, "items": 600, "mean_items": 30.0}
 #: Round after which one user is forgotten, and rounds between evaluations. Curves begin after an erasure, so the
 #: erasure is early.
 ERASURE_ROUND, EVALUATE_EVERY = 10, 2
+#: The file that tells that a folder was made by ``fedforget demo``, which may forget users of the run in it.
+MARKER = "made-by-fedforget-demo"
 
 
 def demo(
@@ -59,11 +61,15 @@ def demo(
 
 
 def _folder(out: Path) -> Path:
-    """The folder of the demo; one with other files is refused."""
+    """The folder of the demo; one that the demo did not make, or with other files, is refused."""
     found = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if found - {"run"}:
-        raise RunError(f"{out} has other files in it.", "Choose an empty or a new folder with --out.")
-    return make_folder(out)
+    hint = "Choose an empty or a new folder with --out."
+    if found - {"run", MARKER}:
+        raise RunError(f"{out} has other files in it.", hint)
+    if "run" in found and MARKER not in found:
+        raise RunError(f"{out / 'run'} was not made by fedforget demo, which forgets users of its run.", hint)
+    write_file(make_folder(out) / MARKER, b"")
+    return out
 
 
 def _prepare(run: Path, rounds: int) -> object:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,8 @@ from fedforget.cli import options as opt
 from fedforget.cli import show
 from fedforget.cli.data import AsJson
 from fedforget.cli.runs import Run
-from fedforget.errors import ConfigError
-from fedforget.runtime.files import reason_of, refused
+from fedforget.errors import BusyError, ConfigError
+from fedforget.runtime.files import make_folder, only_writer, reason_of, refused
 
 if TYPE_CHECKING:
     from fedforget.attestation import Finding, Verification
@@ -56,6 +57,9 @@ def verify(
     if head is not None and not (len(head) == DIGITS and set(head) <= set("0123456789abcdef")):
         raise ConfigError(f"The head {head!r} is not a digest.", f"Give {DIGITS} hexadecimal digits, as verify shows.")
     certificates = None if keys is None else [_read(file) for file in keys]
+    if not path.exists():
+        hint = "Give a signed receipt, such as RUN/receipts/signed/000001-ID.json, or a run folder."
+        raise ConfigError(f"There is no file or folder {path}.", hint)
     if path.is_dir():
         result = verify_run(path, certificates, head)
     elif head is not None:
@@ -84,16 +88,22 @@ def sign(
     signing_cert: Annotated[Path | None, typer.Option(help="Its certificate.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the receipts of a run that are not signed, or whose wipe counts have changed. The key is made at first."""
+    """Sign the receipts of a run that are not signed, or whose wipe counts have changed. The key is made at first.
+
+    Erasures that the erasure service carries out are left to it, since it knows the persons.
+    """
     _require_attestation()
     from fedforget.attestation import ReceiptChain, SigningKey, sign_stored
+    from fedforget.erasure_service.open_batches import open_batches
 
     _check_run(run)
-    key = SigningKey.open(run, signing_key, signing_cert)
-    signed = sign_stored(run, key)
+    key, left = SigningKey.open(run, signing_key, signing_cert), open_batches(run)
+    signed = sign_stored(run, key, without=left)
     head = ReceiptChain(run).head
-    value = {"run": str(run), "signed": [str(entry.path) for entry in signed], "head": head, "key": key.key_id}
-    lines = [f"Signed {len(signed)} receipts.", *(f"  {entry.path}" for entry in signed)]
+    paths = [str(entry.path) for entry in signed]
+    value = {"run": str(run), "signed": paths, "left_to_service": sorted(left), "head": head, "key": key.key_id}
+    lines = [f"Signed {len(signed)} receipts.", *(f"  {path}" for path in paths)]
+    lines += [f"Left to the erasure service, which has not finished it: {erasure}" for erasure in sorted(left)]
     show.result(value, as_json, "\n".join([*lines, f"Head {head}, key {key.key_id}"]))
 
 
@@ -101,14 +111,32 @@ def rotate_key(run: Run, yes: opt.Yes = False, as_json: AsJson = False) -> None:
     """Replace the key that signs the receipts of a run. Receipts that were signed before stay verifiable."""
     _require_attestation()
     from fedforget.attestation import SigningKey
-    from fedforget.attestation.keys import FOLDER
+    from fedforget.attestation.keys import FOLDER, is_given
 
     _check_run(run)
-    show.confirm(f"This removes the private key that signs the receipts of {run}, and makes a new one.", yes)
-    key = SigningKey.rotate(run)
+    with _service_stopped(run) if is_given(run) else nullcontext():
+        show.confirm(f"This removes the private key that signs the receipts of {run}, and makes a new one.", yes)
+        key = SigningKey.rotate(run)
     certificate = run / FOLDER / "certificate.pem"
     text = f"The new key is {key.key_id}. Hand out its certificate: {certificate}"
     show.result({"run": str(run), "key": key.key_id, "certificate": str(certificate)}, as_json, text)
+
+
+@contextmanager
+def _service_stopped(run: Path) -> Iterator[None]:
+    """Keep the erasure service stopped; an error if it runs, since it would go on with the key that it was given."""
+    from fedforget.erasure_service.state_file import FOLDER
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(make_folder(run / FOLDER)))
+        except BusyError as error:
+            raise ConfigError(
+                f"The erasure service of {run} runs with a signing key that was given to it.",
+                "Start it again with another one: fedforget serve --signing-key FILE. Or stop it, rotate the key, and "
+                "start it without --signing-key.",
+            ) from error
+        yield
 
 
 def _require_attestation() -> None:

@@ -27,6 +27,12 @@ figure { margin: .5rem 0 0; } figure svg { width: 100%; height: auto; display: b
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .5em; }
 pre { background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
+.wide { overflow-x: auto; }
+@media (prefers-color-scheme: dark) {
+  body { background: #17191d; color: #ddd; } caption, .facts td:first-child { color: #aaa; }
+  th, td { border-color: #333; } tr.reference td, pre { background: #22252b; }
+  figure svg { background: #fff; border-radius: 6px; } a { color: #8ab4f8; }
+}
 .facts td { text-align: left; white-space: normal; } .facts td:first-child { color: #555; width: 14rem; }
 """
 COLUMNS = ["", "sampled HR@10", "NDCG@10", "full HR@10", "NDCG@10", "recall@10"]
@@ -67,7 +73,10 @@ def _table(comparison: Mapping[str, Any]) -> str:
     rows += [_row(VARIANTS[name].label, outcome, name) for name, outcome in comparison["methods"].items()]
     rows += [_row(f"Fed-iALS, {VARIANTS[name].label}", outcome) for name, outcome in comparison["ials"].items()]
     body = "\n".join(rows)
-    return f"<table>\n<caption>{CAPTION}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    table = (
+        f"<table>\n<caption>{CAPTION}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    )
+    return f'<div class="wide">{table}</div>'
 
 
 def _row(label: str, outcome: Mapping[str, Any], name: str = "") -> str:
@@ -104,13 +113,16 @@ def _memory(audit: Mapping[str, Any]) -> str:
     scores = {name: (np.array(one["took_part"]), np.array(one["absent"])) for name, one in audit["methods"].items()}
     ends = ", ".join(f"{labels[name]} {one['low']:.2f}–{one['high']:.2f}" for name, one in audit["methods"].items())
     about = (
-        f"An attacker scores users by how likely they took part; an AUC of 0.5 is chance. {audit['worlds']} federations"
+        "An attacker gives every user a score: the higher, the more likely the user took part. Where both shapes lie "
+        "on each other, the attacker cannot tell. AUC: the probability that a user who took part has the higher score "
+        f"of two; 0.5 is chance. {audit['worlds']} federations"
         f" of {audit['data']['users']} synthetic users, LightGCN, {audit['rounds']} rounds; the {audit['leaving']} "
-        f"leave. 95% intervals of the AUC: {ends}. So few federations show memory, but do not judge a method: that is "
-        "what `fedforget audit forgetting` does."
+        f"leave. 95% intervals of the AUC: {ends}. Eight federations are enough to see that a model remembers; to "
+        "compare methods use "
     )
-    title = "Does the model remember who was forgotten?"
-    return f"{_figure(title, score_panels(scores, titles), 'memory')}\n<p>{escape(about)}</p>"
+    title = "Does a model remember who was forgotten? An example with synthetic users"
+    command = "<code>fedforget audit forgetting</code>"
+    return f"{_figure(title, score_panels(scores, titles), 'memory')}\n<p>{escape(about)}{command}.</p>"
 
 
 def _methods(names: Iterable[str]) -> str:

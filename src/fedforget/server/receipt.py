@@ -118,7 +118,7 @@ class Receipt:
         wiped = (
             "" if self.wiped is None else f"\n  wiped      {self.wiped} of {self.devices} devices have confirmed{lost}"
         )
-        reasons = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
+        failed = "".join(f"\n             {count} × {reason}" for reason, count in self.missing.items())
         return (
             f"Receipt {self.request}\n"
             f"  forgotten  {self._forgotten()}, in the model since {since}\n"
@@ -126,7 +126,7 @@ class Receipt:
             f"             {self.chosen}\n"
             f"  replayed   {self.rounds_replayed} rounds{more}{steps}\n"
             f"  devices    {messages}{self.asked:,} updates asked for, {self.answered:,} received"
-            f" ({self.coverage:.1%}){reasons}{wiped}\n"
+            f" ({self.coverage:.1%}){failed or ', failed: none'}{wiped}\n"
             f"  moved      {self.bytes_down / 1e6:,.1f} MB to devices, {self.bytes_up / 1e6:,.1f} MB back\n"
             f"  took       {self.seconds:.2f} s, finished {self.finished}\n"
             f"  model      {self.digest_before[:16]} → {self.digest_after[:16]}\n"

@@ -41,6 +41,7 @@ def test_offline_ratio_of_two_users_sees_nothing_where_nothing_is() -> None:
 def test_the_likelihood_ratio_is_that_of_each_users_gaussians(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many worlds, or no averaging over users, it is the textbook formula of one signal."""
     monkeypatch.setattr(attacks, "PRIOR", 0.0)
+    monkeypatch.setattr(attacks, "ODD", 1e9)
     rng = np.random.default_rng(1)
     inside, _, folds = halves(12, 3, rng)
     signals = normal_signals(inside, [40.0], rng)  # so large a difference is not shrunk
@@ -79,6 +80,16 @@ def test_nothing_is_found_where_nothing_is() -> None:
     assert covered >= 53
 
 
+def test_one_odd_world_hides_no_memory() -> None:
+    """A model that diverged has huge signals: what other worlds tell must not drown in their variance."""
+    rng = np.random.default_rng(7)
+    inside, groups, folds = halves(32, 40, rng)
+    signals = normal_signals(inside, [1.5], rng, of_world=0.0)
+    signals[5] *= 1e4
+    found = auc(Scores.of(likelihood_ratio(signals, inside, folds), inside, groups, folds))[0]
+    assert found > 0.78  # Φ(1.5 / √2) = 0.856 without the odd world
+
+
 def test_users_who_never_or_always_took_part_and_missing_signals_are_bearable() -> None:
     rng = np.random.default_rng(4)
     inside, _, folds = halves(12, 8, rng)
@@ -86,8 +97,10 @@ def test_users_who_never_or_always_took_part_and_missing_signals_are_bearable() 
     signals = normal_signals(inside, [1.0, 0.0], rng)
     signals[:, 2, 0] = np.nan
     signals[3, 4, 1] = np.nan
-    assert np.isfinite(likelihood_ratio(signals, inside, folds)).all()
-    assert np.isfinite(offline_ratio(np.exp(signals[..., 1]), inside, folds)[:, 5:]).all()
+    missing = np.isnan(signals).any(axis=2)
+    assert np.array_equal(np.isnan(likelihood_ratio(signals, inside, folds)), missing)
+    ratios = np.exp(signals[..., 1])
+    assert np.array_equal(np.isnan(offline_ratio(ratios, inside, folds)), np.isnan(ratios))
 
 
 def test_one_single_user() -> None:

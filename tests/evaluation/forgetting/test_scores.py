@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedforget.evaluation.forgetting.intervals import interval, student
+from fedforget.evaluation.forgetting.intervals import difference, interval, student
 from fedforget.evaluation.forgetting.scores import Scores, auc, tpr_at
 from tests.evaluation.forgetting.made import halves
 
@@ -89,4 +89,37 @@ def test_an_interval_is_never_a_point() -> None:
 
 
 def test_quantiles_are_those_of_tables() -> None:
-    assert [student(n) for n in (5, 15, 31, 10**9)] == pytest.approx([2.571, 2.131, 2.040, 1.960], abs=2e-3)
+    tables = [12.706, 4.303, 2.571, 2.131, 2.040, 1.960]
+    assert [student(n) for n in (1, 2, 5, 15, 31, 10**9)] == pytest.approx(tables, abs=2e-3)
+
+
+@pytest.mark.parametrize("common", [0.0, 3.0])
+def test_intervals_of_differences_cover_the_truth(common: float) -> None:
+    """What both attacks share (the user, the world) cancels: the interval is no wider for it."""
+    rng, covered, widths, times = np.random.default_rng(6), 0, [], 150
+    for seed in range(times):
+        inside, groups, folds = halves(16, 20, rng)
+        both = common * rng.normal(size=inside.shape)
+        pair = [Scores.of(both + rng.normal(size=inside.shape), inside, groups, folds) for _ in range(2)]
+        found = difference(pair[0], pair[1], auc, seed, draws=150)
+        covered += found.contains(0.0)
+        widths.append(found.half)
+    assert covered / times >= 0.92
+    assert np.mean(widths) < 1.6 * 1.96 * (2 / 12 * 2 / 160) ** 0.5
+
+
+def test_a_difference_is_that_of_both_and_nothing_against_itself() -> None:
+    rng = np.random.default_rng(9)
+    inside, groups, folds = halves(8, 12, rng)
+    one, other = (Scores.of(rng.normal(size=inside.shape), inside, groups, folds) for _ in range(2))
+    assert difference(one, other, auc, 0).value == pytest.approx(auc(one)[0] - auc(other)[0])
+    same = difference(one, one, auc, 0)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    fewer = Scores.of(rng.normal(size=(8, 11)), inside[:, 1:], groups, folds)
+    with pytest.raises(ValueError, match="other users"):
+        difference(one, fewer, auc, 0)
+
+
+def test_nobody_to_compare_with_says_nothing() -> None:
+    found = interval(scores([1.0, 2.0], [True, True]), auc, 0)
+    assert (found.low, found.high) == (0, 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedforget.evaluation.forgetting.attacks import likelihood_ratio
-from fedforget.evaluation.forgetting.intervals import Interval, interval
+from fedforget.evaluation.forgetting.intervals import Interval, difference, interval
 from fedforget.evaluation.forgetting.scores import Scores, auc
 from fedforget.evaluation.forgetting.verdict import (
     ALIKE,
@@ -21,6 +21,7 @@ from fedforget.evaluation.forgetting.verdict import (
 from tests.evaluation.forgetting.made import halves, normal_signals
 
 SEEN = Interval(0.8, 0.75, 0.85)
+EVEN = Interval(0.5, 0.45, 0.55)
 
 
 def around(value: float, half: float) -> Interval:
@@ -28,40 +29,44 @@ def around(value: float, half: float) -> Interval:
 
 
 @pytest.mark.parametrize(
-    ("before", "method", "retrain", "kind"),
+    ("before", "retrain", "apart", "kind"),
     [
-        (SEEN, around(0.51, 0.03), around(0.5, 0.03), ALIKE),
-        (SEEN, around(0.45, 0.02), around(0.5, 0.05), ALIKE),
-        (SEEN, around(0.6, 0.03), around(0.5, 0.03), VISIBLE),
-        (SEEN, around(0.54, 0.03), around(0.5, 0.03), UNDECIDED),
-        (SEEN, around(0.44, 0.03), around(0.5, 0.03), UNDECIDED),
-        (around(0.63, 0.03), around(0.5, 0.03), around(0.5, 0.03), BLIND),
-        (around(0.63, 0.029), around(0.5, 0.03), around(0.5, 0.03), ALIKE),
-        (SEEN, around(0.6, 0.03), around(0.56, 0.03), BIASED),
+        (SEEN, EVEN, around(0.01, 0.03), ALIKE),
+        (SEEN, EVEN, around(0.0, 0.06), UNDECIDED),
+        (SEEN, EVEN, around(-0.02, 0.02), ALIKE),
+        (SEEN, EVEN, around(0.1, 0.03), VISIBLE),
+        (SEEN, EVEN, around(0.04, 0.03), UNDECIDED),
+        (SEEN, EVEN, around(0.035, 0.01), VISIBLE),  # visible, however small, if it is no chance
+        (SEEN, EVEN, around(-0.06, 0.03), UNDECIDED),
+        (around(0.63, 0.03), EVEN, around(0.0, 0.03), BLIND),
+        (around(0.63, 0.029), EVEN, around(0.0, 0.03), ALIKE),
+        (SEEN, around(0.56, 0.03), around(0.0, 0.03), BIASED),
+        (SEEN, around(0.44, 0.03), around(0.0, 0.03), BIASED),
+        (SEEN, around(0.54, 0.03), around(0.0, 0.03), ALIKE),
     ],
 )
-def test_the_rule(before: Interval, method: Interval, retrain: Interval, kind: str) -> None:
-    verdict = judge("fru", before, method, retrain, 32)
+def test_the_rule(before: Interval, retrain: Interval, apart: Interval, kind: str) -> None:
+    verdict = judge(before, retrain, apart, 32)
     assert verdict.kind == kind
     assert ("proves nothing" in verdict.text) == (kind in (BLIND, BIASED))
     assert (verdict.worlds is not None) == (kind == UNDECIDED)
 
 
 def test_the_number_of_worlds_that_would_decide() -> None:
-    method, retrain = around(0.54, 0.03), around(0.5, 0.03)
-    needed = worlds_to_decide(method, retrain, 32)
-    assert needed == 74  # visible once 0.04 > 0.06 / √(n / 32)
-    assert "about 74 worlds would decide" in judge("fru", SEEN, method, retrain, 32).text
-    assert worlds_to_decide(around(0.51, 0.1), around(0.5, 0.01), 8) == 648  # alike once 0.09 / √(n / 8) < 0.01
-    assert worlds_to_decide(around(0.4, 0.03), around(0.5, 0.04), 32) == 128  # 0.04 / √4 is the margin
+    assert worlds_to_decide(around(0.04, 0.03), 32) == 74  # visible once 0.04 − 0.03 / √(n / 32) > 0.02
+    assert "about 74 worlds would decide" in judge(SEEN, EVEN, around(0.04, 0.03), 32).text
+    assert worlds_to_decide(around(0.01, 0.08), 8) == 34  # alike once 0.01 + 0.08 / √(n / 8) < 0.05
+    assert worlds_to_decide(around(-0.1, 0.1), 32) == 128  # never alike: an interval of ± 0.05
 
 
 def test_the_worst_verdict_counts() -> None:
-    alike = judge("fru", SEEN, around(0.5, 0.03), around(0.5, 0.03), 32)
-    undecided = judge("fru", SEEN, around(0.54, 0.03), around(0.5, 0.03), 32)
-    blind = judge("fru", around(0.5, 0.1), around(0.5, 0.03), around(0.5, 0.03), 32)
+    alike = judge(SEEN, EVEN, around(0.0, 0.03), 32)
+    undecided = judge(SEEN, EVEN, around(0.04, 0.03), 32)
+    visible = judge(SEEN, EVEN, around(0.1, 0.03), 32)
+    blind = judge(EVEN, EVEN, around(0.0, 0.03), 32)
     assert worst([blind, alike]) == alike
     assert worst([alike, undecided, blind]) == undecided
+    assert worst([visible, undecided]) == visible
     assert worst([blind]) == blind
 
 
@@ -74,8 +79,10 @@ def test_made_up_worlds(before: list[float], after: list[float], kind: str) -> N
     rng = np.random.default_rng(6)
     inside, groups, folds = halves(48, 150, rng)
 
-    def found(shifts: list[float]) -> Interval:
+    def found(shifts: list[float]) -> Scores:
         table = likelihood_ratio(normal_signals(inside, shifts, rng), inside, folds)
-        return interval(Scores.of(table, inside, groups, folds), auc, 0, draws=100)
+        return Scores.of(table, inside, groups, folds)
 
-    assert judge("m", found(before), found(after), found([0.0]), 32).kind == kind
+    seen, method, retrain = found(before), found(after), found([0.0])
+    apart = difference(method, retrain, auc, 0, draws=100)
+    assert judge(interval(seen, auc, 0), interval(retrain, auc, 0), apart, 48).kind == kind

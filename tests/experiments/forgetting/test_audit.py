@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 import fedforget as ff
 from fedforget.errors import ConfigError, RunError
+from fedforget.experiments.forgetting.analysis import CaseResult
 from fedforget.experiments.forgetting.audit import Audit
 from fedforget.experiments.forgetting.worlds import Worlds
 
@@ -21,12 +23,12 @@ CONFIG = replace(DEFAULT, server=replace(DEFAULT.server, fraction=0.7))
 
 
 def planted() -> ff.Interactions:
-    """Users with common tastes, and two with twelve items each that hardly anyone else has."""
+    """Users with common tastes, and two with sixteen items each that hardly anyone else has."""
     users, items = ff.synthetic(users=60, items=60, mean_items=10, seed=2).pairs()
     rng = np.random.default_rng(0)
-    others = rng.choice(60, 24, replace=False)
-    own = np.repeat([1000, 1001], 12)
-    rare = np.arange(100, 124)
+    others = rng.choice(60, 32, replace=False)
+    own = np.repeat([1000, 1001], 16)
+    rare = np.arange(100, 132)
     return ff.Interactions.from_pairs(np.concatenate([users, own, others]), np.concatenate([items, rare, rare]))
 
 
@@ -36,9 +38,9 @@ DATA = planted()
 def small(out: Path | None = None, **changes: Any) -> Audit:
     settings: dict[str, Any] = {
         "methods": ["none", "fru", "retrain"],
-        "worlds": 4,
+        "worlds": 8,
         "cases": ["single", "malicious"],
-        "rounds": 8,
+        "rounds": 6,
         "workers": 1,
     }
     return ff.audit(DATA, CONFIG, out=out, **{**settings, **changes})
@@ -56,10 +58,11 @@ def test_a_planted_user_is_found_before_and_not_after() -> None:
         retrain = found["retrain"][attack]
         assert retrain["low"] <= 0.5 <= retrain["high"]
     assert "still visible" in found["none"]["verdict"]
-    assert "not distinguishable" in found["retrain"]["verdict"]
+    assert found["retrain"]["kind"] == "like retrain"
 
 
 def test_an_audit_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {"cases": ["single"], "rounds": 3, "workers": 1}
     trained: list[str] = []
     train_one = Worlds.train_one
     progress: list[tuple[int, int]] = []
@@ -72,20 +75,23 @@ def test_an_audit_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Worlds, "train_one", stop_after_three)
     with pytest.raises(KeyboardInterrupt):
-        small(tmp_path / "a")
+        small(tmp_path / "a", **short)
     assert not (tmp_path / "a" / "audit.json").exists()
     trained.append("")  # no longer stopped
     monkeypatch.setattr(
         Worlds, "train_one", lambda self, world: (trained.append(world.name), train_one(self, world))[1]
     )
-    small(tmp_path / "a", on_world=lambda done, total: progress.append((done, total)))
+    small(tmp_path / "a", **short, on_world=lambda done, total: progress.append((done, total)))
     assert progress == [(done, 8) for done in range(3, 9)]
     assert len(set(trained)) == len(trained)
-    small(tmp_path / "b", workers=2)
-    for name in ("audit.json", "settings.json", *(f"worlds/{path.name}" for path in (tmp_path / "b/worlds").iterdir())):
+    small(tmp_path / "b", **{**short, "workers": 2})
+    for name in ("audit.json", "settings.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    for path in (tmp_path / "b/worlds").iterdir():
+        with safe_open(path, "numpy") as one, safe_open(tmp_path / "a/worlds" / path.name, "numpy") as other:
+            assert one.metadata() == other.metadata()  # with the checksum of all arrays
     with pytest.raises(RunError, match="other settings"):
-        small(tmp_path / "a", rounds=9)
+        small(tmp_path / "a", **{**short, "rounds": 4})
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +106,13 @@ def test_the_result_has_the_shape_that_programs_expect(finished: Path) -> None:
     assert list(result) == ["methods", "worlds", "leavers"]
     assert list(result["methods"]) == ["none", "continue", "fedremove", "retrain"]
     for name, method in result["methods"].items():
-        assert set(method) == {"membership", "snapshots", "before_after", "distance", "verdict"}
-        for attack in ("membership", "snapshots", "before_after"):
+        attacks = ("membership", "snapshots", "before_after", "offline_rmia")
+        assert set(method) == {*attacks, "smallest_rate", "distance", "case", "kind", "verdict"}
+        for attack in attacks:
             if (name, attack) != ("none", "before_after"):
                 assert set(method[attack]) == {"auc", "low", "high", "tpr_at_1_percent"}
                 assert 0 <= method[attack]["low"] <= method[attack]["auc"] <= method[attack]["high"] <= 1
+                assert method[attack]["tpr_at_1_percent"] is None  # 12 absent users in a fold cannot resolve 1%
     assert result["methods"]["none"]["before_after"] is None
     distance = {name: method["distance"] for name, method in result["methods"].items()}
     assert distance["retrain"]["items"] < 1e-6
@@ -127,6 +135,42 @@ def test_the_page_is_one_file_with_every_plot(finished: Path) -> None:
 
 
 def test_settings_that_cannot_be_audited_are_refused() -> None:
-    for changes in ({"worlds": 5}, {"worlds": 2}, {"cases": ["malicious"]}, {"cases": ["everybody"]}, {"rounds": 0}):
+    for changes in ({"worlds": 9}, {"worlds": 6}, {"cases": ["malicious"]}, {"cases": ["everybody"]}, {"rounds": 0}):
         with pytest.raises(ConfigError):
             small(**changes)
+
+
+def test_worlds_that_are_damaged_or_of_another_audit_are_refused(tmp_path: Path) -> None:
+    result = small(tmp_path / "a", cases=["single"], methods=["none", "retrain"], rounds=2)
+    worlds = Worlds(tmp_path / "a", result.settings)
+    first, second, _, fourth, *_ = sorted((tmp_path / "a/worlds").iterdir())
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    with pytest.raises(RunError, match="checksum differs"):
+        small(tmp_path / "a", cases=["single"], methods=["none", "retrain"], rounds=2)
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(RunError, match="another audit"):
+        worlds.missing()
+    fourth.write_bytes(b"")
+    with pytest.raises(RunError, match="cannot be read"):
+        worlds.load(result.settings.all_worlds[3])
+
+
+def test_models_that_are_not_finite_are_no_pass() -> None:
+    """A method that breaks the model leaves nothing to see, which is no forgetting."""
+    result = small(cases=["single"], methods=["none", "fru", "retrain"])
+    for outcome in result.outcomes["single"]:
+        outcome.arrays["signals/fru"] = np.full_like(outcome.arrays["signals/fru"], np.nan)
+    case = CaseResult("single", result.outcomes["single"], ("none", "fru", "retrain"), 0)
+    assert case.broken == {"none": 0, "fru": 8, "retrain": 0}
+    assert case.worst("fru")[1].kind != "like retrain"
+
+
+def test_a_backdoor_is_measured_along_its_own_direction() -> None:
+    """What attackers pushed is all there in the attacked model, and not in Retrain with another seed."""
+    result = small(cases=["single", "malicious"], methods=["none", "retrain"], leavers=0.1)
+    before, retrain = (result.distance("single", name)["poison"] for name in ("none", "retrain"))
+    assert before["projection"] == pytest.approx(1)
+    assert retrain["projection"] == pytest.approx(0, abs=1e-6)
+    assert retrain["between_seeds"] == before["between_seeds"] < 0.7

@@ -19,13 +19,19 @@ SAME = ("model", "sampler", "training", "server")
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit of forgetting: of which method, what it found, and when. ``same`` if its settings are the run's."""
+    """An audit of forgetting: of which method, on what data, what it found, and when.
+
+    ``same_settings`` and ``same_data`` compare it with the run; a run on a network does not know its data: None.
+    """
 
     name: str
     method: str
     verdict: str
     finished: Moment | None
-    same: bool
+    data: str
+    rounds: int
+    same_settings: bool
+    same_data: bool | None
 
 
 class NewestAudit(Background[Audit | None]):
@@ -40,7 +46,7 @@ class NewestAudit(Background[Audit | None]):
 
 
 def _newest(run: Path, folders: Sequence[Path], method: Mapping[str, Any]) -> Audit | None:
-    """The newest audit of a method; one with the settings of the run is preferred."""
+    """The newest audit of a method; one on the data of the run and with its settings is preferred."""
     config, found = _without_none(read_config(run / "config.toml")), []
     for path in _files(folders):
         details = _read(path)
@@ -48,14 +54,18 @@ def _newest(run: Path, folders: Sequence[Path], method: Mapping[str, Any]) -> Au
             settings = details["settings"]
             audited = _without_none(settings["config"])
             same = all(audited.get(name) == config.get(name) for name in SAME)
+            data, own = details["data"], config.get("data", {}).get("digest")
+            same_data = None if own is None else data["digest"] == own
+            described = f"{data['source'] or 'data'} with {data['users']:,} users and {data['items']:,} items"
             for name, audited_method in settings["methods"].items():
                 if audited_method is not None and dict(audited_method) == dict(method):
-                    moment = Moment.parse(details["finished"])
-                    audit = Audit(path.parent.name, name, str(details["verdicts"][name]), moment, same)
-                    found.append((same, str(details["finished"]), audit))
+                    moment, verdict = Moment.parse(details["finished"]), str(details["verdicts"][name])
+                    rounds = int(settings["rounds"])
+                    audit = Audit(path.parent.name, name, verdict, moment, described, rounds, same, same_data)
+                    found.append((bool(same_data), same, str(details["finished"]), audit))
         except (KeyError, TypeError, AttributeError, ValueError):
             continue  # not an audit of forgetting, or of another version
-    return max(found, key=lambda one: one[:2])[2] if found else None
+    return max(found, key=lambda one: one[:3])[3] if found else None
 
 
 def _files(folders: Sequence[Path]) -> list[Path]:

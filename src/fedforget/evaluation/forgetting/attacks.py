@@ -2,7 +2,7 @@
 
 ``signals`` has an axis for worlds, one for users and one for kinds of signals. ``inside`` says which users took part in
 which worlds (and were forgotten there, if a method is audited). An attack on a user in a world learns from the worlds
-of other ``folds`` only, never from the one it is tested on.
+of other ``folds`` only, never from the one it is tested on. Where a signal is no finite number, so is no score.
 
 - ``offline_ratio`` (RMIA, Zarifzadeh et al. 2024, offline): the signal over its mean in worlds without the user, ranked
   among the same ratios of users who are not in this world. It needs no world with the user.
@@ -12,6 +12,7 @@ of other ``folds`` only, never from the one it is tested on.
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,11 @@ from fedforget.evaluation.forgetting.scores import Flags, Floats, Ints
 PRIOR = 10.0
 #: Standardised signals beyond this count as this far.
 LARGEST = 8.0
+#: What an attack learns from is cut at so many robust standard deviations from a user's median: one odd world among
+#: those with the user or without must not widen the Gaussians so far that memory hides in them.
+ODD = 5.0
+#: The standard deviation of a normal distribution, in median absolute deviations.
+ROBUST = 1.4826
 
 
 class _Gaussians(NamedTuple):
@@ -42,11 +48,13 @@ def offline_ratio(signal: Floats, inside: Flags, folds: Ints) -> Floats:
         expected = _mean(signal, absent)
         ratio = signal[world] / np.where(np.isfinite(expected) & (expected > 0), expected, 1.0)
         others = ratio[~inside[world]]
+        others = others[np.isfinite(others)]
         smaller = (ratio[:, None] > others).sum(1) + (ratio[:, None] == others).sum(1) / 2
         counted = np.full(ratio.size, float(others.size))
         smaller[~inside[world]] -= 0.5  # a user is not compared with itself
         counted[~inside[world]] -= 1
         scores[world] = np.where(counted > 0, smaller / np.maximum(counted, 1), 0.5)  # nobody to compare with: no say
+        scores[world, ~np.isfinite(ratio)] = np.nan
     return scores
 
 
@@ -58,7 +66,7 @@ def likelihood_ratio(signals: Floats, inside: Flags, folds: Ints) -> Floats:
         fit = _fit(signals[~tested], inside[~tested])
         x = _standardised(signals[tested], fit.centre, fit.scale)
         scores[tested] = _log_density(x - fit.shift, fit.having) - _log_density(x, fit.without)
-    return scores
+    return np.where(np.isfinite(signals).all(axis=2), scores, np.nan)
 
 
 def _fit(signals: Floats, inside: Flags) -> _Gaussians:
@@ -67,19 +75,41 @@ def _fit(signals: Floats, inside: Flags) -> _Gaussians:
     Each user has means of its own. With few worlds these are uncertain, so the difference of the two is shrunk to its
     mean over users, by as much as it varies less between users than its error explains (empirical Bayes).
     """
+    signals = _without_odd(signals, inside)
     absent, present = _mean(signals, ~inside), _mean(signals, inside)
-    absent = np.where(np.isfinite(absent), absent, np.nanmean(absent, axis=0))
+    absent = np.where(np.isfinite(absent), absent, _over_users(absent))
     residual = signals - np.where(inside[..., None], present, absent)
     squares, freedom = np.nansum(residual**2, axis=0), max(len(signals) - 2, 1)
     common = np.maximum(np.median(squares / freedom, axis=0), 1e-12)
     scale = np.sqrt((squares + PRIOR * common) / (freedom + PRIOR))
     shift, error = (present - absent) / scale, _error(inside)[:, None]
-    average = np.nanmean(shift, axis=0)
-    varies = np.maximum(np.nanmean((shift - average) ** 2 - error, axis=0), 0.0)
+    average = _over_users(shift)
+    varies = np.maximum(_over_users((shift - average) ** 2 - error), 0.0)
     kept = np.where(np.isfinite(shift), varies / (varies + error), 0.0)
     shift = average + kept * (np.nan_to_num(shift) - average)
     x = np.clip(np.nan_to_num(residual / scale), -LARGEST, LARGEST)
     return _Gaussians(absent, scale, shift, _covariance(x[~inside]), _covariance(x[inside]))
+
+
+def _without_odd(signals: Floats, inside: Flags) -> Floats:
+    """The signals, each cut at ``ODD`` robust deviations from the median of its user with, or without, the user."""
+    cut = np.where(np.isfinite(signals), signals, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # users without a signal have no median
+        for part in (inside[..., None], ~inside[..., None]):
+            chosen = np.where(part, cut, np.nan)
+            middle = np.nanmedian(chosen, axis=0)
+            spread = np.nanmedian(np.abs(chosen - middle), axis=0)
+            bound = ODD * ROBUST * np.fmax(spread, np.nanmedian(spread, axis=0))
+            cut = np.where(part, np.clip(cut, middle - bound, middle + bound), cut)
+    return cut
+
+
+def _over_users(values: Floats) -> Floats:
+    """The mean over users of each kind; 0 for a kind that no user has."""
+    known = np.isfinite(values)
+    mean: Floats = np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    return mean
 
 
 def _error(inside: Flags) -> Floats:
@@ -110,7 +140,7 @@ def _log_density(x: Floats, covariance: Floats) -> Floats:
 
 def _mean(values: Floats, where: Flags) -> Floats:
     """The mean over worlds of the values in some cells; NaN for a user without such a cell."""
-    chosen = where if values.ndim == 2 else where[..., None]
+    chosen = (where if values.ndim == 2 else where[..., None]) & np.isfinite(values)
     count = chosen.sum(0)
     total: Floats = np.where(chosen, values, 0.0).sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

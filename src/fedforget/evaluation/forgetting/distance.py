@@ -28,10 +28,9 @@ def item_distances(items: Array, reference: Array) -> Floats:
     return result
 
 
-def table_distance(items: Array, reference: Array) -> float:
-    """How far an item table is from the reference, relative to that one's length."""
-    apart = aligned(items, reference) - reference
-    return float(np.linalg.norm(apart) / max(float(np.linalg.norm(reference)), 1e-12))
+def table_distance(apart: Floats) -> float:
+    """How far an item table is from the reference, relative to that one's length, from the distances of its items."""
+    return float(np.sqrt(np.mean(np.square(apart, dtype=np.float64))))
 
 
 def overlap(lists: NDArray[np.int64], others: NDArray[np.int64]) -> Floats:
@@ -41,11 +40,17 @@ def overlap(lists: NDArray[np.int64], others: NDArray[np.int64]) -> Floats:
     return result
 
 
-def projection(items: Array, pushed: Array, reference: Array) -> float:
-    """How much of the way from the reference to the attacked model ``pushed`` is left: 1 is all of it, 0 is none."""
-    direction = aligned(pushed, reference) - reference
-    moved = aligned(items, reference) - reference
-    return float((moved * direction).sum() / max(float((direction**2).sum()), 1e-12))
+def moved(items: Array, origin: Array, reference: Array) -> Floats:
+    """How a model moved away from its origin, seen from a reference to which the origin is rotated."""
+    left, _, right = np.linalg.svd(origin.astype(np.float64).T @ reference.astype(np.float64))
+    result: Floats = (aligned(items, origin) - origin) @ (left @ right)
+    return result
+
+
+def projection(items: Array, pushed: Array, reference: Array, direction: Floats) -> float:
+    """How far a model is from the reference along a direction; 1 is as far as the model ``pushed`` is."""
+    own, whole = (float(((aligned(one, reference) - reference) * direction).sum()) for one in (items, pushed))
+    return own / whole if abs(whole) > 1e-12 else 0.0
 
 
 def neighbours(own: NDArray[np.bool_], leavers: NDArray[np.bool_], count: int) -> Ints:

@@ -36,8 +36,8 @@ class Scores:
 
     @property
     def smallest_rate(self) -> float:
-        """The smallest false-positive rate that these scores can resolve: one false alarm among a fold's negatives."""
-        return 1 / max(int(np.bincount(self.fold[~self.inside], minlength=1).max()), 1)
+        """The smallest false-positive rate that all folds can resolve: one false alarm among a fold's negatives."""
+        return 1 / max(min((int((~self.inside & (self.fold == fold)).sum()) for fold in set(self.fold)), default=0), 1)
 
 
 def auc(scores: Scores, weights: Floats | None = None) -> Floats:

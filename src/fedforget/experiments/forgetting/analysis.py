@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.evaluation.forgetting.attacks import likelihood_ratio, offline_ratio
-from fedforget.evaluation.forgetting.intervals import Interval, interval
+from fedforget.evaluation.forgetting.intervals import LEAST_USERS, Interval, difference, interval
 from fedforget.evaluation.forgetting.scores import Flags, Floats, Ints, Scores, auc, tpr_at
-from fedforget.evaluation.forgetting.verdict import Verdict, judge
+from fedforget.evaluation.forgetting.verdict import ALIKE, UNDECIDED, Verdict, judge, worst
 from fedforget.experiments.forgetting.methods import NONE, RETRAIN
 from fedforget.experiments.forgetting.world import SIGNALS
 from fedforget.experiments.forgetting.worlds import Outcome
@@ -21,47 +21,72 @@ FOLDS = 4
 RATE = 0.01
 #: What an attacker has: the final model; the snapshots of all rounds too; the models before and after the erasure.
 MEMBERSHIP, SNAPSHOTS, BEFORE_AFTER = "membership", "snapshots", "before_after"
+#: The offline attack on the final model, RMIA, beside the likelihood ratio.
+OFFLINE = "offline_rmia"
 _FINAL = ("fit", "half", "cohesion", "length")
 _CHANGED = ("changed cohesion", "changed length")
+_SIGNALS = {
+    MEMBERSHIP: _FINAL,
+    SNAPSHOTS: (*_FINAL, "early fit", "mean step", "largest steps"),
+    BEFORE_AFTER: ("fit", "cohesion", "before fit", "before cohesion", *_CHANGED),
+}
 #: The attackers that decide the verdict. Before and after together show who left, also if Retrain is the method.
 DECIDING = (MEMBERSHIP, SNAPSHOTS)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack found: AUC, true-positive rate at ``RATE``, and the scores they come from."""
+    """What an attack found: AUC, and the true-positive rate at ``RATE`` if the scores can resolve so low a rate."""
 
     auc: Interval
-    tpr: Interval
+    tpr: Interval | None
     scores: Scores
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float | None]:
         """The figures as in the result of an audit."""
-        area = {"auc": self.auc.value, "low": self.auc.low, "high": self.auc.high}
-        return {**area, "tpr_at_1_percent": self.tpr.value}
+        rate = None if self.tpr is None else self.tpr.value
+        return {"auc": self.auc.value, "low": self.auc.low, "high": self.auc.high, "tpr_at_1_percent": rate}
 
-    def details(self) -> dict[str, float]:
+    def details(self) -> dict[str, float | None]:
         """Further figures: the interval of the true-positive rate, and the smallest rate that can be resolved."""
-        rate = {"tpr_low": self.tpr.low, "tpr_high": self.tpr.high}
+        rate = {} if self.tpr is None else {"tpr_low": self.tpr.low, "tpr_high": self.tpr.high}
         return {**self.to_dict(), **rate, "smallest_rate": self.scores.smallest_rate}
 
 
 class CaseResult:
-    """The worlds of one case: attacks on every method, and verdicts."""
+    """The worlds of one case: attacks on every method, and verdicts.
+
+    ``apart`` is the difference of each method's AUC to Retrain's. ``broken`` counts the worlds in which a method left a
+    model with signals that are no finite numbers, which are left out for all methods.
+    """
 
     def __init__(self, name: str, outcomes: Sequence[Outcome], methods: Sequence[str], seed: int) -> None:
         self.name, self.worlds, self.seed = name, len(outcomes), seed
         self.inside: Flags = np.stack([outcome.arrays["inside"] for outcome in outcomes])
         self.groups: Ints = np.arange(self.worlds) // 2
         self.folds: Ints = self.groups % FOLDS
-        self.found = {name: self._attacks(self._signals(outcomes, name), name) for name in methods}
-        self.offline = {name: self._offline(self._signals(outcomes, name)["likelihood"]) for name in methods}
-        self.verdicts = {name: {kind: self._verdict(name, kind) for kind in DECIDING} for name in methods}
+        signals = {method: self._signals(outcomes, method) for method in methods}
+        usable = {method: _usable(kinds) for method, kinds in signals.items()}
+        self.broken = {method: int((usable[NONE] & ~table).any(1).sum()) for method, table in usable.items()}
+        self._common: Flags = np.asarray(np.stack(list(usable.values())).all(axis=0))
+        self.found = {method: self._attacks(kinds, method) for method, kinds in signals.items()}
+        self.apart = {method: {attack: self._apart(method, attack) for attack in DECIDING} for method in methods}
+        self.verdicts = {method: {attack: self._verdict(method, attack) for attack in DECIDING} for method in methods}
+
+    @property
+    def few(self) -> bool:
+        """Whether there are so few candidates that no number of worlds one would train shows that nothing is left."""
+        return int(self.inside.shape[1]) < LEAST_USERS
 
     @property
     def before(self) -> Interval:
         """How well members are seen in the final model if nothing is forgotten."""
         return self.found[NONE][MEMBERSHIP].auc
+
+    def worst(self, method: str) -> tuple[str, Verdict]:
+        """The attack with the worst verdict on a method, and that verdict."""
+        verdict = worst(self.verdicts[method].values())
+        return next(attack for attack, one in self.verdicts[method].items() if one == verdict), verdict
 
     def _signals(self, outcomes: Sequence[Outcome], name: str) -> dict[str, Floats]:
         """The signals after a method by kind (worlds, users); ``before …`` are those of the model before it."""
@@ -69,32 +94,47 @@ class CaseResult:
         kinds = {kind: after[..., place].astype(np.float64) for place, kind in enumerate(SIGNALS)}
         return kinds | {f"before {kind}": before[..., place].astype(float) for place, kind in enumerate(SIGNALS)}
 
-    def _attacks(self, signals: Mapping[str, Floats], name: str) -> dict[str, Found]:
-        attacks = {MEMBERSHIP: _FINAL, SNAPSHOTS: (*_FINAL, "early fit", "mean step", "largest steps")}
-        if name != NONE:
-            both = ("fit", "cohesion", "before fit", "before cohesion")
-            attacks[BEFORE_AFTER] = (*both, *_CHANGED)
-        return {attack: self._found(self._combined(signals, kinds)) for attack, kinds in attacks.items()}
+    def _attacks(self, signals: Mapping[str, Floats], method: str) -> dict[str, Found]:
+        found = {
+            attack: self._found(likelihood_ratio(self._stack(signals, kinds), self.inside, self.folds))
+            for attack, kinds in _SIGNALS.items()
+            if (method, attack) != (NONE, BEFORE_AFTER)
+        }
+        likelihood = np.where(self._common, signals["likelihood"], np.nan)
+        return {**found, OFFLINE: self._found(offline_ratio(likelihood, self.inside, self.folds))}
 
-    def _combined(self, signals: Mapping[str, Floats], kinds: Sequence[str]) -> Floats:
-        return likelihood_ratio(np.stack([signals[kind] for kind in kinds], axis=2), self.inside, self.folds)
-
-    def _offline(self, likelihood: Floats) -> Found:
-        return self._found(offline_ratio(likelihood, self.inside, self.folds))
+    def _stack(self, signals: Mapping[str, Floats], kinds: Sequence[str]) -> Floats:
+        return np.where(self._common[..., None], np.stack([signals[kind] for kind in kinds], axis=2), np.nan)
 
     def _found(self, table: Floats) -> Found:
         scores = Scores.of(table, self.inside, self.groups, self.folds)
-        rate = interval(scores, lambda some, weights: tpr_at(some, RATE, weights), self.seed)
+        rate = None
+        if scores.smallest_rate <= RATE:
+            rate = interval(scores, lambda some, weights: tpr_at(some, RATE, weights), self.seed)
         return Found(interval(scores, auc, self.seed), rate, scores)
 
-    def _verdict(self, name: str, attack: str) -> Verdict:
-        before, method, retrain = (self.found[one][attack].auc for one in (NONE, name, RETRAIN))
-        return judge(name, before, method, retrain, self.worlds)
+    def _apart(self, method: str, attack: str) -> Interval:
+        own, retrain = (self.found[one][attack].scores for one in (method, RETRAIN))
+        return difference(own, retrain, auc, self.seed)
 
-    def details(self, name: str) -> dict[str, object]:
+    def _verdict(self, method: str, attack: str) -> Verdict:
+        before, retrain = (self.found[one][attack].auc for one in (NONE, RETRAIN))
+        verdict = judge(before, retrain, self.apart[method][attack], self.worlds)
+        if verdict.kind == ALIKE and self.broken[method]:
+            text = f"undecided: {self.broken[method]} of {self.worlds} models have numbers that are not finite"
+            return Verdict(UNDECIDED, text)
+        return verdict
+
+    def details(self, method: str) -> dict[str, object]:
         """Everything found about a method in this case, as plain values."""
         return {
-            **{attack: found.details() for attack, found in self.found[name].items()},
-            "offline_rmia": self.offline[name].details(),
-            "verdicts": {attack: verdict.text for attack, verdict in self.verdicts[name].items()},
+            **{attack: found.details() for attack, found in self.found[method].items()},
+            "against_retrain": {attack: apart.to_dict() for attack, apart in self.apart[method].items()},
+            "verdicts": {attack: verdict.text for attack, verdict in self.verdicts[method].items()},
+            "not_finite": self.broken[method],
         }
+
+
+def _usable(signals: Mapping[str, Floats]) -> Flags:
+    """Where all signals of a user in a world are finite numbers."""
+    return np.asarray(np.isfinite(np.stack(list(signals.values()))).all(axis=0))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedforget.evaluation.forgetting.verdict import MARGIN, SEES
-from fedforget.experiments.forgetting.analysis import BEFORE_AFTER, MEMBERSHIP, SNAPSHOTS
+from fedforget.evaluation.forgetting.verdict import MARGIN, SEES, WITHIN
+from fedforget.experiments.forgetting.analysis import BEFORE_AFTER, MEMBERSHIP, OFFLINE, SNAPSHOTS
 from fedforget.experiments.forgetting.cases import CASES
 from fedforget.experiments.forgetting.methods import NONE, RETRAIN
 from fedforget.experiments.forgetting.plots import audit_plots
@@ -20,20 +21,24 @@ if TYPE_CHECKING:
     from fedforget.experiments.forgetting.audit import Audit
 
 RULE = (
-    f"The rule: the audit proves something only if it sees members before the erasure (lower bound of the AUC above "
-    f"{SEES}) and if the interval for Retrain contains 0.5. A method is not distinguishable from Retrain if its "
-    f"interval lies within Retrain's ± {MARGIN}, still visible if its lower bound is above Retrain's upper bound, else "
-    "undecided."
+    "How a verdict is found: the audit proves something only if it sees members before the erasure (lower bound of the "
+    f"AUC above {SEES}) and nobody after Retrain (its interval reaches within {MARGIN} of 0.5). What counts is the "
+    "difference of the AUC after a method and after Retrain, in the same worlds. The method is still visible if the "
+    f"lower bound of the difference is above {MARGIN}, not distinguishable from Retrain if its interval lies within "
+    f"±{WITHIN}, else undecided. The verdict is the worst of all kinds of leavers, from the final model and from "
+    "snapshots; with a single user who leaves, a method may be visible, but too few scores say that it is not."
 )
 CAPTION = (
-    "AUC of the best combination of signals that was fitted on other worlds (U-LiRA), with 95% intervals over users "
-    "and worlds, and the true-positive rate at 1% false positives. 0.5 is chance. Before and after: an attacker who "
-    "holds both models sees from their difference who left, whatever the method; the figure is no part of the verdict."
+    "AUC: the probability that a user who was forgotten gets a higher score than one who was never there; 0.5 is "
+    "chance. The score is a likelihood ratio of several signals, fitted on other worlds (U-LiRA); offline: RMIA. In "
+    "brackets: 95% intervals over users and worlds. Found at 1%: the share of forgotten users that are found at 1% "
+    "false alarms, where there are scores enough to tell. Before and after: an attacker who holds both models sees "
+    "from their difference who left, whatever the method; this is no part of the verdict."
 )
 DISTANCES = (
-    "Item tables are rotated onto each other. Ranks: the items furthest from Retrain, by popularity. Poison: the "
-    "projection of (method − Retrain) on (attacked − Retrain), with malicious leavers. The last line is Retrain with "
-    "another seed: closer than that no method need be."
+    "Item tables are rotated onto each other. Furthest items: their ranks by popularity. Poison: how far the model is "
+    "from Retrain in the direction that malicious users pushed, as a share of the attacked model's distance. The last "
+    "line is Retrain with another seed: a method within this distance is as close as chance allows."
 )
 METRIC = "full_ndcg"
 
@@ -41,19 +46,20 @@ METRIC = "full_ndcg"
 def audit_page(audit: Audit) -> str:
     """The page of an audit."""
     settings = audit.settings
-    title = f"Audit of forgetting: {settings.config.model.name}"
-    shown = f"{settings.worlds} worlds for each of {len(audit.cases)} kinds of leavers, {settings.leavers:.0%} of"
+    cases = [CASES[name] for name in settings.cases]
+    title = f"Audit of forgetting: {settings.config.model.name} on {Path(audit.source).name or 'data'}"
+    shown = f"{settings.worlds} federations for each of {len(audit.cases)} kinds of leavers, {settings.leavers:.0%} of"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{shown} {settings.train.n_users:,} users, {settings.rounds} rounds. Headline: "
-        f"{escape(CASES[audit.headline.name].label)}, whose memory is seen best before the erasure.</p>",
+        f"<p>{shown} {settings.train.n_users:,} users, {settings.rounds} rounds. Best seen before an erasure: "
+        f"{escape(CASES[audit.headline.name].label)}.</p>",
         _verdicts(audit),
         _attacks(audit),
         *(_figure(name, data, f"plot{place}") for place, (name, data) in enumerate(audit_plots(audit).items())),
-        "<h2>Distance to Retrain</h2>",
+        f"<h2>Distance to Retrain: {escape(CASES[audit.headline.name].label)} leave</h2>",
         _distances(audit),
         "<h2>Who leaves</h2>",
-        "<dl>" + "".join(f"<dt>{case.label}</dt><dd>{case.description}</dd>" for case in CASES.values()) + "</dl>",
+        "<dl>" + "".join(f"<dt>{one.label}</dt><dd>{one.description}</dd>" for one in cases) + "</dl>",
         "<h2>Settings</h2>",
         f"<pre>{escape(json.dumps({'fedforget': __version__, **settings.describe()}, indent=1))}</pre>",
     ]
@@ -67,7 +73,7 @@ def _verdicts(audit: Audit) -> str:
     lines = [
         f"<dt>{escape(name)}</dt><dd>{escape(audit.verdict(name).text)}</dd>"
         for name in audit.settings.methods
-        if name != NONE
+        if name not in (NONE, RETRAIN)
     ]
     return f"<dl>{''.join(lines)}</dl><p>{RULE}</p>"
 
@@ -77,20 +83,20 @@ def _attacks(audit: Audit) -> str:
     for case in audit.cases.values():
         for name, found in case.found.items():
             cells = [CASES[case.name].label if name == NONE else "", name]
-            for attack in (MEMBERSHIP, SNAPSHOTS, BEFORE_AFTER):
+            for attack in (MEMBERSHIP, OFFLINE, SNAPSHOTS, BEFORE_AFTER):
                 one = found.get(attack)
                 cells.append(f"{one.auc.value:.3f} ({one.auc.low:.3f}–{one.auc.high:.3f})" if one else "–")
                 if attack == MEMBERSHIP and one:
-                    cells.append(f"{one.tpr.value:.1%}")
+                    cells.append(f"{one.tpr.value:.1%}" if one.tpr else "–")
             rows.append((cells, name == RETRAIN))
-    return _table(["", "method", "final model", "TPR at 1%", "all snapshots", "before and after"], rows, CAPTION)
+    columns = ["", "method", "final model", "found at 1%", "offline", "all snapshots", "before and after"]
+    return _table(columns, rows, CAPTION)
 
 
 def _distances(audit: Audit) -> str:
-    rows, methods = [], audit.to_dict()["methods"]
-    for name, result in methods.items():
-        rows.append((_distance_cells(name, result["distance"]), name == RETRAIN))
-    between = next(iter(methods.values()))["distance"]
+    found = {name: audit.distance(audit.headline.name, name) for name in audit.settings.methods}
+    rows = [(_distance_cells(name, one), name == RETRAIN) for name, one in found.items()]
+    between = found[RETRAIN]
     seeds, accuracy = between["between_seeds"], between["accuracy"]
     poison = f"{between['poison']['between_seeds']:.2f}" if "poison" in between else "–"
     cells = [
@@ -128,7 +134,8 @@ def _table(columns: Sequence[str], rows: Iterable[tuple[Sequence[str], bool]], c
         lines.append(f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     body = "\n".join(lines)
     caption = f"<caption>{escape(caption)}</caption>"
-    return f"<table>\n{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    table = f"<table>\n{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f'<div class="wide">{table}</div>'
 
 
 def _figure(title: str, data: bytes, name: str) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from fedforget.evaluation.forgetting.scores import Floats, tpr_at
 from fedforget.experiments.forgetting.analysis import MEMBERSHIP, SNAPSHOTS
 from fedforget.experiments.forgetting.cases import CASES
-from fedforget.experiments.forgetting.comparison import compare_models
 from fedforget.experiments.forgetting.methods import ALIASES, NONE, RETRAIN
 from fedforget.experiments.plots import COLOURS, FAINT, INK, MARKERS, METADATA, STYLE
 
@@ -48,13 +47,15 @@ def auc_plot(audit: Audit) -> bytes:
                 label = CASES[case.name].label if row == 0 else None
                 axes.errorbar([area.value], [row - shift], xerr=error, label=label, **_BARS, **_marker(place, name))
         axes.axvline(0.5, color=INK, linestyle=":", linewidth=1.2)
-        axes.set(title=_ATTACKERS[attack], xlabel="AUC", xlim=(0.35, 1.03))
+        axes.set(title=_ATTACKERS[attack], xlabel="AUC", xlim=(lowest, 1.03))
         axes.set_yticks(range(len(names)), list(reversed(names)) if first else [""] * len(names))
         axes.grid(axis="x", color=FAINT)
         if first:
-            axes.legend(loc="upper center", frameon=False, fontsize=8)
+            axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
 
-    return _figure([MEMBERSHIP, SNAPSHOTS], draw, (10.0, 1.2 + 0.55 * len(names)))
+    values = [case.found[name][attack].auc.value for case in audit.cases.values() for name in names for attack in _SEEN]
+    lowest = min(0.35, *(value - 0.05 for value in values))
+    return _figure(list(_SEEN), draw, (10.0, 1.6 + 0.55 * len(names)))
 
 
 def score_plot(audit: Audit) -> bytes:
@@ -79,7 +80,8 @@ def score_panels(scores: Mapping[str, tuple[Floats, Floats]], titles: Mapping[st
             axes.hist(np.clip(part, ends[0], ends[1]), bins, density=True, histtype="stepfilled", **style)
         ticks = [tick for tick in (-100, -10, -1, 0, 1, 10, 100, 1000) if ends[0] <= np.arcsinh(tick) <= ends[1]]
         axes.set_xticks(np.arcsinh(ticks).tolist(), [str(tick) for tick in ticks])
-        axes.set(title=titles.get(name, name), xlabel="score", yticks=[])
+        axes.set(title=titles.get(name, name), xlabel="score (logarithmic beyond ±1)", yticks=[])
+        axes.set_ylabel("share of users")
         axes.legend(frameon=False, fontsize=8)
 
     columns = 3 if len(names) > 4 else 2
@@ -97,19 +99,18 @@ def roc_plot(audit: Audit) -> bytes:
             axes.plot(np.maximum(RATES, 1e-4), true, color=_colour(name), label=name)
         axes.plot([1e-4, 1], [1e-4, 1], color=INK, linestyle=":", linewidth=1.2)
         axes.set(title=_ATTACKERS[attack], xlabel="false-positive rate", xscale="log", yscale="log")
-        axes.set(xlim=(max(least, 1e-3), 1), ylim=(1e-3, 1.05), ylabel="true-positive rate" if first else "")
+        axes.set(xlim=(min(max(least, 1e-3), 0.1), 1), ylim=(1e-3, 1.05), ylabel="true-positive rate" if first else "")
         axes.grid(color=FAINT)
         if first:
             axes.legend(frameon=False, fontsize=8)
 
-    return _figure([MEMBERSHIP, SNAPSHOTS], draw, (10.0, 3.6))
+    return _figure(list(_SEEN), draw, (10.0, 3.6))
 
 
 def distance_plot(audit: Audit) -> bytes:
     """How far each method's model is from Retrain, beside Retrain with another seed."""
-    outcomes = audit.outcomes[audit.headline.name]
     names = [name for name in audit.settings.methods if name != RETRAIN]
-    found = {name: compare_models(outcomes, name) for name in names}
+    found = {name: audit.distance(audit.headline.name, name) for name in names}
 
     def draw(axes: Axes, key: str, *, first: bool) -> None:
         for row, name in enumerate(reversed(names)):
@@ -124,6 +125,7 @@ def distance_plot(audit: Audit) -> bytes:
 
 _BARS: Any = {"ecolor": INK, "elinewidth": 0.8, "capsize": 2}
 _OUTLINE: Any = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "label": "never there"}
+_SEEN = (MEMBERSHIP, SNAPSHOTS)
 _ATTACKERS = {MEMBERSHIP: "from the final model", SNAPSHOTS: "from snapshots of all rounds"}
 _DISTANCES = {
     "items": "item table, relative",

@@ -69,7 +69,7 @@ def train_world(settings: AuditSettings, world: World) -> tuple[dict[str, NDArra
             slim.close()
     if compare:
         arrays |= _kept(compared, malicious=CASES[world.case].malicious)
-    return arrays, _figures(settings, compared, world) if compare else {}
+    return arrays, _figures(settings, compared, arrays, world) if compare else {}
 
 
 def _signals(before: Federation, after: Federation, suspects: Suspects) -> Floats:
@@ -117,14 +117,16 @@ def _kept(compared: dict[str, Compared], *, malicious: bool) -> dict[str, NDArra
     return kept
 
 
-def _figures(settings: AuditSettings, compared: dict[str, Compared], world: World) -> dict[str, Any]:
+def _figures(
+    settings: AuditSettings, compared: dict[str, Compared], kept: dict[str, NDArray[Any]], world: World
+) -> dict[str, Any]:
     """The distance of each method to Retrain in this world."""
     reference, suspects = compared[RETRAIN], settings.suspects(world.case)
     left = suspects.own[settings.inside(world)]
     groups = _groups(settings, reference.users, left)
     return {
         name: {
-            "items": distance.table_distance(model.items, reference.items),
+            "items": distance.table_distance(kept[f"distances/{name}"]),
             "top_10_overlap": float(distance.overlap(model.lists, reference.lists).mean()),
             "accuracy": {group: _means(model.metrics[places]) for group, places in groups.items()},
         }
