@@ -20,6 +20,9 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from fedforget.cli import demo as demo_command
+from fedforget.erasure_service import serving
+from fedforget.erasure_service.settings import ServiceSettings
 from tests.cli.conftest import Shell
 from tests.erasure_service.processes import wait_for
 from tests.erasure_service.runs import REQUESTS
@@ -110,6 +113,20 @@ def test_a_folder_with_something_else_is_left_alone(shell: Shell, tmp_path: Path
     shell("demo", "--out", tmp_path, fails=1)
     assert "has other files in it" in shell.errors
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_it_takes_settings_of_the_service(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[ServiceSettings] = []
+    monkeypatch.setattr(serving, "serve", lambda run, settings, ready: served.append(settings))
+    monkeypatch.setattr(demo_command, "_prepare", lambda run, rounds: 1)
+    monkeypatch.setattr(demo_command, "_tokens", lambda run: {})
+    options = ("--batch-every", "1h", "--batch-size", 5, "--callback-host", "a.example")
+    shell("demo", "--out", tmp_path / "demo", *options, "--callback-private", "127.0.0.1:8799")
+    (settings,) = served
+    assert (settings.batch_every, settings.batch_size) == ("1h", 5)
+    assert settings.callback_targets == ("a.example", "127.0.0.1:8799")
+    shell("demo", "--out", tmp_path / "other", "--callback-host", "https://a.example", fails=1)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_run_that_the_demo_did_not_make_is_left_alone(shell: Shell, tmp_path: Path) -> None:

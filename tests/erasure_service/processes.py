@@ -125,6 +125,11 @@ class Receiver:
     url: str
     received: list[tuple[bytes, dict[str, str]]] = field(default_factory=list)
 
+    @property
+    def host(self) -> str:
+        """Its host and port."""
+        return self.url.split("/")[2]
+
 
 @contextmanager
 def receiver(code: int = 202) -> Iterator[Receiver]:

@@ -106,6 +106,7 @@ def serving(receiver: Receiver, context: ssl.SSLContext | None = None) -> Iterat
         thread.join()
 
 
-def loopback_client(**options: Any) -> CallbackClient:
-    """A client that finds the host on loopback and may call it there."""
-    return CallbackClient([HOST], [HOST], resolve=lambda *_: ["127.0.0.1"], **options)
+def loopback_client(port: int, **options: Any) -> CallbackClient:
+    """A client that finds the host on loopback and may call it there at a port."""
+    allowed = [f"{HOST}:{port}"]
+    return CallbackClient(allowed, allowed, resolve=lambda *_: ["127.0.0.1"], **options)

@@ -25,6 +25,7 @@ class SilentWorker:
     """A worker process that reports a status and never does anything."""
 
     alive = True
+    silent_seconds = 0.0
 
     def __init__(self, federation: str) -> None:
         rounds = tuple(RoundSummary(r, 10, 9, {"no response": 1}, 0.5, 0.4) for r in range(1, 21))

@@ -152,8 +152,11 @@ def test_a_disk_that_is_full_is_told_and_survived(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(call_log.os, "write", full)
         with pytest.raises(RunError, match="No space left"):
             log.add_durably(CALL).result(5)
+        assert log.problem is not None
+        assert "No space left" in log.problem
         monkeypatch.setattr(call_log.os, "write", write)
         log.add_durably(CALL).result(5)
+        assert log.problem is None
         assert log.lost == 1
         assert log.newest(10) == [CALL]
 
@@ -205,7 +208,7 @@ def client(tmp_path: Path) -> Any:
 
     @router.api_route("/requests/{request_id}", methods=["GET", "POST"])
     def request(request_id: str, request: fastapi.Request) -> str:
-        request.state.holder = Holder("id", "dpo", Role.AUDITOR)
+        request.state.holder = Holder("id", "dpo", Role.AUDITOR, "id")
         request.state.reference = "abcd"
         return request_id
 

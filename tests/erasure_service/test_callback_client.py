@@ -52,7 +52,7 @@ def test_redirects_are_not_followed_and_proxies_not_used(monkeypatch: pytest.Mon
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with serving(Receiver()) as target, serving(Receiver(307)) as receiver:
         receiver.location = f"http://127.0.0.1:{target.port}/"
-        assert loopback_client().post(f"http://{HOST}:{receiver.port}/a?b", b"body", {"A": "b"}) == 307
+        assert loopback_client(receiver.port).post(f"http://{HOST}:{receiver.port}/a?b", b"body", {"A": "b"}) == 307
     ((path, headers, body),) = receiver.received
     assert (path, body, headers["a"], headers["host"]) == ("/a?b", b"body", "b", f"{HOST}:{receiver.port}")
     assert target.received == []
@@ -61,7 +61,7 @@ def test_redirects_are_not_followed_and_proxies_not_used(monkeypatch: pytest.Mon
 def test_every_wait_ends() -> None:
     """A receiver that does not answer, and one that answers a byte at a time."""
     with serving(Receiver(0)) as silent, pytest.raises(TimeoutError):
-        loopback_client(total_seconds=0.2).post(f"http://{HOST}:{silent.port}/", b"", {})
+        loopback_client(silent.port, total_seconds=0.2).post(f"http://{HOST}:{silent.port}/", b"", {})
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def drip() -> None:
@@ -74,8 +74,9 @@ def test_every_wait_ends() -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
+        port = listening.getsockname()[1]
         with pytest.raises(TimeoutError, match=r"0\.3 seconds"):
-            loopback_client(total_seconds=0.3).post(f"http://{HOST}:{listening.getsockname()[1]}/", b"", {})
+            loopback_client(port, total_seconds=0.3).post(f"http://{HOST}:{port}/", b"", {})
         thread.join(5)
         assert not thread.is_alive()
 
@@ -113,11 +114,14 @@ def test_the_certificate_is_verified_for_the_name(contexts: tuple[ssl.SSLContext
     names = []
     server.sni_callback = lambda _, name, __: names.append(name)
     with serving(Receiver(), server) as receiver:
-        assert loopback_client(context=trusting).post(f"https://{HOST}:{receiver.port}/", b"a", {}) == 202
-        other = CallbackClient(["other.org"], ["other.org"], context=trusting, resolve=lambda *_: ["127.0.0.1"])
+        assert (
+            loopback_client(receiver.port, context=trusting).post(f"https://{HOST}:{receiver.port}/", b"a", {}) == 202
+        )
+        others = [f"other.org:{receiver.port}"]
+        other = CallbackClient(others, others, context=trusting, resolve=lambda *_: ["127.0.0.1"])
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
             other.post(f"https://other.org:{receiver.port}/", b"b", {})
         with pytest.raises(ssl.SSLCertVerificationError, match="issuer"):
-            loopback_client().post(f"https://{HOST}:{receiver.port}/", b"c", {})
+            loopback_client(receiver.port).post(f"https://{HOST}:{receiver.port}/", b"c", {})
     assert receiver.bodies() == [b"a"]
     assert names == [HOST, "other.org", HOST]

@@ -34,7 +34,7 @@ class Bench:
         self.outcomes: list[Outcome] = []
         self.sender = CallbackSender(
             self.store,
-            client or loopback_client(),
+            client or loopback_client(80),
             sign=lambda body: b"signed " + body,
             domain="erasure.example.org",
             on_outcome=self.outcomes.append,
@@ -45,6 +45,7 @@ class Bench:
         )
 
     def add(self, port: int, *bodies: bytes, reference: str = "r") -> None:
+        self.sender._client = loopback_client(port)
         with self.db:
             for body in bodies:
                 url = f"http://{HOST}:{port}/"
@@ -179,7 +180,7 @@ def test_the_thread_delivers_and_stops_at_once(tmp_path: Path) -> None:
     with ExitStack() as stack:
         own, other = (stack.enter_context(closing(open_state(tmp_path, SCHEMA))) for _ in range(2))
         receiver = stack.enter_context(serving(Receiver(202, 0)))
-        bench = Bench(own)
+        bench = Bench(own, loopback_client(receiver.port))
         run_threads([bench], stack)
         with other:
             CallbackStore(other).add("r", f"http://{HOST}:{receiver.port}/", b"a", {}, bench.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("securesystemslib")
 
 from fedforget.attestation.keys import SigningKey
 from fedforget.attestation.verify import verify_run
+from fedforget.erasure_service import call_log
 from fedforget.erasure_service.tokens import Role
 from fedforget.simulation.federation import Federation
 from fedforget.simulation.queued_erasures import QueuedErasures
@@ -30,7 +32,16 @@ def clients(service):
         yield clients
 
 
-GUARDED = ["federation", "rounds", "devices", "requests", "receipts", "receipts/1", "verification"]
+GUARDED = [
+    "federation",
+    "rounds",
+    "devices",
+    "requests",
+    f"requests/{'a' * 16}",
+    "receipts",
+    "receipts/1",
+    "verification",
+]
 
 
 @pytest.mark.parametrize("path", [*(f"/v1/{name}" for name in GUARDED), "/metrics"])
@@ -78,6 +89,16 @@ def test_the_queue_is_listed_in_pages_without_names(clients):
     assert operator.get("/v1/requests", params={"state": "completed"}).json()["items"] == []
 
 
+def test_one_request_is_answered_as_in_the_list(clients):
+    requester, operator, auditor = clients
+    requester.post(REQUESTS, json=erasure_of())
+    (listed,) = operator.get("/v1/requests").json()["items"]
+    for client in (operator, auditor):
+        assert client.get(f"/v1/requests/{listed['reference']}").json() == listed
+    missing = operator.get(f"/v1/requests/{'0' * 16}")
+    assert (missing.status_code, missing.headers["Content-Type"]) == (404, "application/problem+json")
+
+
 def test_receipts_and_their_verification(clients, service):
     requester, operator, auditor = clients
     body = erasure_of("17")
@@ -121,6 +142,43 @@ def test_readiness_tells_nobody_but_operators_why(clients, service):
     service.worker.status = None
     assert clients[1].get("/v1/rounds").status_code == 503
     assert clients[1].get("/v1/health").status_code == 200
+
+
+def test_a_silent_worker_is_a_problem(clients, service):
+    service.worker.silent_seconds = 61.0
+    assert clients[0].get("/v1/ready").status_code == 503
+    assert clients[1].get("/v1/federation").json()["problems"] == [
+        "The worker process has not reported for 61 seconds."
+    ]
+    service.worker.silent_seconds = 59.0
+    assert clients[0].get("/v1/ready").status_code == 200
+
+
+def test_lost_lines_of_the_call_log_are_a_problem(clients, service, monkeypatch):
+    def full(handle, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(call_log.os, "write", full)
+    assert clients[0].post(REQUESTS, json=erasure_of()).status_code == 503
+    assert clients[0].get("/v1/ready").status_code == 503
+    (problem,) = clients[1].get("/v1/federation").json()["problems"]
+    assert problem.startswith("The log of calls lacks ")
+    assert "No space left on device" in problem
+    lost = next(
+        line for line in clients[1].get("/metrics").text.splitlines() if line.startswith("fedforget_calls_lost")
+    )
+    assert float(lost.split()[1]) >= 1
+
+
+def test_methods_of_metrics_are_a_fixed_set_and_outcomes_begin_with_0(clients):
+    operator = clients[1]
+    for path in ("/v1/health", "/nothing"):
+        operator.request("MADE-UP", path)
+    text = operator.get("/metrics").text
+    assert "MADE-UP" not in text
+    assert 'fedforget_http_requests_total{method="other"' in text
+    for outcome in ("delivered", "refused", "given_up"):
+        assert f'fedforget_callbacks_total{{outcome="{outcome}"}} 0.0' in text
 
 
 def test_metrics_count_calls_by_route_and_name_nobody(clients):

@@ -32,11 +32,10 @@ SERVER = ff.ServerConfig(fraction=0.8, secure=True, minimum=3)
 def test_a_request_on_a_network(tmp_path):
     config = RunConfig(model=ff.MF(dim=8), engine="flower", server=SERVER, seed=3)
     user = TRAIN.user_ids.tolist()[1]
-    options = ("--batch-every", "24h", "--callback-private", "127.0.0.1")
     with (
         Trial(tmp_path / "trial", config, TRAIN, TEST, 2, secret="") as trial,
         receiver() as calls,
-        running(trial.run, *options) as service,
+        running(trial.run, "--batch-every", "24h", "--callback-private", calls.host) as service,
     ):
         trial.serve(2)
         body = erasure_of(str(user), status_callback_urls=[calls.url])

@@ -155,6 +155,22 @@ def test_a_token_that_has_expired_is_refused(clients, service):
     assert clients[0].get(path, headers=header).status_code == 401
 
 
+def test_after_a_token_is_replaced_its_requests_can_be_read(clients, service):
+    old = service.tokens.add("tickets", Role.REQUESTER)
+    body = erasure_of()
+    path, headers = f"{REQUESTS}/{body['subject_request_id']}", {"Authorization": f"Bearer {old}"}
+    first = clients[0].post(REQUESTS, json=body, headers=headers)
+    assert first.status_code == 201
+    service.tokens.revoke(old.split("_")[1])
+    assert clients[0].get(path, headers=headers).status_code == 401
+    new = service.tokens.add("tickets", Role.REQUESTER, replaces=old.split("_")[1])
+    headers = {"Authorization": f"Bearer {new}"}
+    answer = clients[0].get(path, headers=headers)
+    assert answer.status_code == 200
+    assert answer.json()["controller_id"] == first.json()["controller_id"]
+    assert clients[0].post(REQUESTS, json=body, headers=headers).json() == first.json()
+
+
 def test_a_pending_request_is_cancelled_once(clients, service):
     client, body = clients[0], erasure_of()
     client.post(REQUESTS, json=body)
@@ -200,10 +216,12 @@ def test_too_many_calls_are_refused_for_a_while(run):
         service.stop()
 
 
-def test_an_address_that_fails_too_often_must_wait(clients):
+def test_an_address_that_fails_too_often_must_wait_unless_its_token_is_valid(clients):
     header = {"Authorization": "Bearer ff_00000000_" + "0" * 43}
-    codes = [clients[0].get(f"{REQUESTS}/{uuid.uuid4()}", headers=header).status_code for _ in range(12)]
-    assert codes == [401] * 10 + [429] * 2
+    answers = [clients[0].get(f"{REQUESTS}/{uuid.uuid4()}", headers=header) for _ in range(12)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429] * 2
+    assert answers[0].json()["error"]["message"].endswith("Ask the person who runs this service for a token.")
+    assert clients[0].get(f"{REQUESTS}/{uuid.uuid4()}").status_code == 404
 
 
 def test_a_large_body_is_refused(clients):

@@ -82,6 +82,17 @@ def test_it_ends_with_its_token(desk: Desk) -> None:
     assert len(desk.sessions) == 0
 
 
+def test_a_session_of_a_token_that_replaces_another_ends_with_its_own(desk: Desk) -> None:
+    token = desk.tokens.add("dpo", Role.OPERATOR, None, NOW, replaces=desk.holder.id)
+    holder = desk.tokens.check(token, NOW)
+    assert holder is not None
+    session = desk.sessions.start(holder)
+    desk.tokens.revoke(desk.holder.id, NOW)
+    assert desk.sessions.find(session.id) is not None
+    desk.tokens.revoke(holder.token, NOW)
+    assert desk.sessions.find(session.id) is None
+
+
 def test_the_number_is_bounded_and_one_holder_ends_only_own_sessions(desk: Desk) -> None:
     other = desk.sessions.start(desk.new_holder())
     own = [desk.sessions.start(desk.holder) for _ in range(4)]

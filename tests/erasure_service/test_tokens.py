@@ -37,7 +37,7 @@ def test_a_token_has_its_holder(store: TokenStore) -> None:
     token = store.add("ticket-system", Role.REQUESTER, None, NOW)
     _, id_, secret = token.split("_")
     assert (len(id_), len(secret)) == (8, 43)
-    assert store.check(token, NOW) == Holder(id_, "ticket-system", Role.REQUESTER) == store.holder(id_, NOW)
+    assert store.check(token, NOW) == Holder(id_, "ticket-system", Role.REQUESTER, id_) == store.holder(id_, NOW)
     assert secret not in repr(store.all())
 
 
@@ -59,6 +59,27 @@ def test_an_expired_or_revoked_token_is_refused(store: TokenStore) -> None:
     assert store.check(token, NOW) is None
     assert store.holder(id_, NOW) is None
     assert store.all()[0].revoked == NOW
+
+
+def test_a_token_that_replaces_another_has_its_holder(store: TokenStore) -> None:
+    first = store.add("tickets", Role.REQUESTER, NOW + timedelta(hours=1), NOW).split("_")[1]
+    later = NOW + timedelta(hours=2)
+    second = store.add("tickets", Role.REQUESTER, None, later, replaces=first)
+    third = store.add("tickets 2", Role.REQUESTER, None, later, replaces=second.split("_")[1])
+    holders = [store.check(token, later) for token in (second, third)]
+    assert [holder and holder.id for holder in holders] == [first, first]
+    store.revoke(second.split("_")[1], later)
+    assert store.check(second, later) is None
+    assert store.check(third, later) == Holder(first, "tickets 2", Role.REQUESTER, third.split("_")[1])
+
+
+def test_only_a_known_token_of_the_same_role_is_replaced(store: TokenStore) -> None:
+    auditor = store.add("a", Role.AUDITOR, None, NOW).split("_")[1]
+    with pytest.raises(ConfigError, match="has the role auditor, not operator"):
+        store.add("a", Role.OPERATOR, None, NOW, replaces=auditor)
+    with pytest.raises(ConfigError, match="'00000000'"):
+        store.add("a", Role.OPERATOR, None, NOW, replaces="00000000")
+    assert len(store.all()) == 1
 
 
 def test_every_check_compares_also_without_such_a_token(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +167,10 @@ def test_another_process_adds_and_revokes_while_the_service_reads(tmp_path: Path
         assert listed["state"] == "valid"  # type: ignore[index]
         assert token.split("_")[2] not in str(listed)
         assert "dpo" in shell("token", "list", tmp_path)
+        options = ("--role", "auditor", "--name", "dpo", "--replaces", found.id)
+        successor = service.check(shell("token", "add", tmp_path, *options).strip(), datetime.now(UTC))
+        assert successor is not None
+        assert successor.id == found.id
         shell("token", "revoke", tmp_path, found.id)
         assert service.check(token, datetime.now(UTC)) is None
         assert "revoked" in shell("token", "list", tmp_path)

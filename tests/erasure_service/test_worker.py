@@ -240,6 +240,17 @@ def test_a_status_is_repeated_only_after_some_time(worker, monkeypatch):
     assert reports[1] == replace(reports[0], updated=reports[1].updated)
 
 
+def test_a_status_is_repeated_also_if_the_run_cannot_be_read(tmp_path, monkeypatch):
+    reports = []
+    one = RunWorker(tmp_path / "nothing", reports.append)
+    for _ in range(3):
+        one.turn()
+    monkeypatch.setattr(module, "LONGEST", 0.0)
+    one.beat()
+    assert reports[0].error is not None
+    assert [report.error for report in reports[1:]] == [reports[0].error]
+
+
 def test_pauses_double_up_to_the_longest():
     retry, pauses = Retry(1.0, 10.0), []
     for _ in range(6):

@@ -119,6 +119,18 @@ def test_killed_again_and_again_each_request_is_carried_out_once(run, monkeypatc
         assert len(fed.members) == 34
 
 
+def test_it_is_known_for_how_long_the_process_has_not_reported(run):
+    (user,) = leavers(run, 1)
+    with started(run) as worker:
+        until(lambda: worker.status, "a first report")
+        os.kill(worker.pid, signal.SIGSTOP)
+        until(lambda: worker.silent_seconds > 0.2, "nothing is reported")
+        os.kill(worker.pid, signal.SIGCONT)
+        asked(run, user)
+        worker.wake()
+        until(lambda: worker.silent_seconds < 0.1, "something is reported")
+
+
 def test_it_ends_with_its_parent_and_leaves_the_erasure_to_be_continued(run):
     request = asked(run, *leavers(run, 1))
     child = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedforget.cli import show
-from fedforget.cli.serve import require_service
+from fedforget.cli.serve import BatchEvery, BatchSize, CallbackHost, CallbackPrivate, require_service
 from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.files import make_folder, write_file
 
@@ -31,6 +31,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder of the demo; an existing one is continued.")] = Path("demo"),
     port: Annotated[int | None, typer.Option(help="Port; default 8765; 0 takes a free one.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
+    batch_every: BatchEvery = None,
+    batch_size: BatchSize = None,
+    callback_host: CallbackHost = None,
+    callback_private: CallbackPrivate = None,
 ) -> None:
     """Start the erasure service on a synthetic federation, with one erasure done, and print how to try it.
 
@@ -42,7 +46,14 @@ def demo(
     from fedforget.erasure_service.serving import serve
     from fedforget.erasure_service.settings import ServiceSettings
 
-    settings = ServiceSettings.build({"port": port})
+    given = {
+        "port": port,
+        "batch_every": batch_every,
+        "batch_size": batch_size,
+        "callback_hosts": callback_host or None,
+        "callback_private": callback_private or None,
+    }
+    settings = ServiceSettings.build(given)
     run = _folder(out) / "run"
     user = _prepare(run, rounds)
     tokens = _tokens(run)

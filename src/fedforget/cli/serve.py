@@ -27,6 +27,37 @@ def _variable(name: str) -> str:
     return f"FEDFORGET_SERVE_{name.upper()}"
 
 
+CallbackHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A host that may be called back, with its port if it is not 443; repeatable.",
+        envvar=_variable("callback_host"),
+        rich_help_panel=CALLBACKS,
+    ),
+]
+CallbackPrivate = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A host that may be called back at a private address and without TLS, with its port if it is not 443 "
+        "or, without TLS, 80; repeatable.",
+        envvar=_variable("callback_private"),
+        rich_help_panel=CALLBACKS,
+    ),
+]
+BatchEvery = Annotated[
+    str | None,
+    typer.Option(
+        help="Carry requests out every so often, such as 24h; default at once.",
+        envvar=_variable("batch_every"),
+        rich_help_panel=BATCHES,
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(help="Carry requests out when so many wait.", envvar=_variable("batch_size"), rich_help_panel=BATCHES),
+]
+
+
 def serve(
     run: Run,
     config: Annotated[
@@ -53,6 +84,14 @@ def serve(
             "--behind-proxy", help="A proxy adds TLS.", envvar=_variable("behind_proxy"), rich_help_panel=LISTEN
         ),
     ] = None,
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of the proxy, whose X-Forwarded-For is trusted; default this machine; repeatable.",
+            envvar=_variable("proxies"),
+            rich_help_panel=LISTEN,
+        ),
+    ] = None,
     public_url: Annotated[
         str | None,
         typer.Option(
@@ -70,14 +109,7 @@ def serve(
             rich_help_panel=LISTEN,
         ),
     ] = None,
-    batch_every: Annotated[
-        str | None,
-        typer.Option(
-            help="Carry requests out every so often, such as 24h; default at once.",
-            envvar=_variable("batch_every"),
-            rich_help_panel=BATCHES,
-        ),
-    ] = None,
+    batch_every: BatchEvery = None,
     batch_at: Annotated[
         str | None,
         typer.Option(
@@ -86,12 +118,7 @@ def serve(
             rich_help_panel=BATCHES,
         ),
     ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Carry requests out when so many wait.", envvar=_variable("batch_size"), rich_help_panel=BATCHES
-        ),
-    ] = None,
+    batch_size: BatchSize = None,
     deadline: Annotated[
         str | None,
         typer.Option(
@@ -117,16 +144,8 @@ def serve(
             rich_help_panel=CALLBACKS,
         ),
     ] = None,
-    callback_host: Annotated[
-        list[str] | None, typer.Option(help="A host that may be called back; repeatable.", rich_help_panel=CALLBACKS)
-    ] = None,
-    callback_private: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A host that may be called back at a private address and without TLS; repeatable.",
-            rich_help_panel=CALLBACKS,
-        ),
-    ] = None,
+    callback_host: CallbackHost = None,
+    callback_private: CallbackPrivate = None,
     signing_key: Annotated[
         str | None,
         typer.Option(
@@ -139,7 +158,10 @@ def serve(
         str | None,
         typer.Option(help="Its certificate.", envvar=_variable("signing_cert"), rich_help_panel=SIGNING),
     ] = None,
-    audits: Annotated[list[str] | None, typer.Option(help="Folders with audits of forgetting; repeatable.")] = None,
+    audits: Annotated[
+        list[str] | None,
+        typer.Option(help="Folders with audits of forgetting; repeatable.", envvar=_variable("audits")),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(help="Calls a second for each token; default 500.", envvar=_variable("rate")),
@@ -164,6 +186,7 @@ def serve(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "behind_proxy": behind_proxy,
+        "proxies": proxies or None,
         "public_url": public_url,
         "insecure": insecure,
         "batch_every": batch_every,

@@ -36,12 +36,20 @@ def add(
     role: Annotated[Role, typer.Option(help="What the token is for.")],
     name: Annotated[str, typer.Option(help="Who uses it, as the audit log shows it.")],
     expires: Annotated[str | None, typer.Option(help="Such as 90d, 24h or 15m from now; default never.")] = None,
+    replaces: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Replace the token with this id: the new one may read what was asked for with it. Revoke the old one "
+            "when it is no longer used.",
+        ),
+    ] = None,
 ) -> None:
     """Create a token and print it, once: only its hash is stored."""
     now = datetime.now(UTC)
     until = None if expires is None else now + parse_duration(expires)
     with open_tokens(run) as tokens:
-        token = tokens.add(name, role, until, now)
+        token = tokens.add(name, role, until, now, replaces=replaces)
     show.lines(token)
     valid = "until revoked" if until is None else f"until {_shown(until)}"
     show.notes.print(f"Valid {valid}. Keep it secret; it cannot be shown again.", markup=False, soft_wrap=True)
@@ -53,10 +61,10 @@ def list_command(run: Run, as_json: AsJson = False) -> None:
     now = datetime.now(UTC)
     with open_tokens(run) as tokens:
         records = tokens.all()
-    columns = ("id", "name", "role", "created", "expires", "state")
+    columns = ("id", "holder", "name", "role", "created", "expires", "state")
     rows = [
-        (record.id, record.name, record.role, _shown(record.created), _shown(record.expires), _state(record, now))
-        for record in records
+        (one.id, one.holder, one.name, one.role, _shown(one.created), _shown(one.expires), _state(one, now))
+        for one in records
     ]
     value = [{**asdict(record), "state": _state(record, now)} for record in records]
     for entry in value:

@@ -18,6 +18,7 @@ bearer = HTTPBearer(auto_error=False, description="A token, made by `fedforget t
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 #: Burst of calls, in seconds of the allowed rate.
 BURST_SECONDS = 2.0
+ASK_FOR_TOKEN = "Ask the person who runs this service for a token."
 
 
 class Access:
@@ -29,18 +30,17 @@ class Access:
         self.failures = Failures()
 
     def holder(self, token: str, address: str) -> Holder:
-        """The holder of a token; an error if it is not valid, or if the address has failed too often."""
+        """The holder of a token; an error if it is not valid, another one if the address has failed too often."""
+        if (holder := self.tokens.check(token, datetime.now(UTC))) is not None:
+            return holder
         if (wait := self.failures.wait(address)) > 0:
             raise _later("Too many failed attempts from this address.", wait)
-        holder = self.tokens.check(token, datetime.now(UTC))
-        if holder is None:
-            self.failures.add(address)
-            raise HTTPException(401, "The token is not valid.", {"WWW-Authenticate": "Bearer"})
-        return holder
+        self.failures.add(address)
+        raise _unauthorized("The token is not valid. Check that all of it was copied.")
 
     def count(self, holder: Holder) -> None:
         """Count a call; an error if there are too many."""
-        if (wait := self.rates.take(holder.id)) > 0:
+        if (wait := self.rates.take(holder.token)) > 0:
             raise _later("Too many calls with this token.", wait)
 
 
@@ -50,7 +50,7 @@ def require(*roles: Role) -> Callable[[Request, Credentials], Awaitable[Holder]]
     async def check(request: Request, credentials: Credentials) -> Holder:
         access: Access = request.app.state.service.access
         if credentials is None:
-            raise HTTPException(401, "A bearer token is needed.", {"WWW-Authenticate": "Bearer"})
+            raise _unauthorized("A bearer token is needed.")
         holder = access.holder(credentials.credentials, address_of(request))
         request.state.holder = holder
         access.count(holder)
@@ -65,6 +65,10 @@ def require(*roles: Role) -> Callable[[Request, Credentials], Awaitable[Holder]]
 def address_of(request: Request) -> str:
     """The address of the client."""
     return request.client.host if request.client else ""
+
+
+def _unauthorized(detail: str) -> HTTPException:
+    return HTTPException(401, f"{detail} {ASK_FOR_TOKEN}", {"WWW-Authenticate": "Bearer"})
 
 
 def _later(detail: str, seconds: float) -> HTTPException:

@@ -72,6 +72,8 @@ class CallLog:
         self._clock = clock
         #: Calls that could not be written, because of a full disk for example.
         self.lost = 0
+        #: Why the last calls were lost; None once calls can be written again.
+        self.problem: str | None = None
         self._waiting: deque[Call] = deque()
         self._futures: list[Future[None]] = []
         self._closed = False
@@ -86,6 +88,7 @@ class CallLog:
         with self._changed:
             if self._closed or len(self._waiting) >= MOST_WAITING:
                 self.lost += 1
+                self.problem = "Calls come faster than they can be written."
                 return
             self._waiting.append(call)
             if len(self._waiting) == 1:
@@ -172,9 +175,12 @@ class CallLog:
         except Exception as error:  # the thread must live on, and whoever waits must learn of it
             self._close_file()
             self.lost += len(calls)
+            reason = cannot_write(path, error)
+            self.problem = f"{reason.problem} {reason.hint}"
             for future in futures:
-                future.set_exception(cannot_write(path, error))
+                future.set_exception(reason)
             return
+        self.problem = None
         for future in futures:
             future.set_result(None)
 

@@ -14,6 +14,11 @@ from fedforget.errors import ConfigError
 
 LONGEST_URL = 2048
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\\x00-\x20\x7f]+)((?=[/?#])[!-\[\]-~]*)?")
+#: An allowed host: a name, or an address, which has brackets if it is one of IPv6 with a port.
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*):([0-9]{1,5})")
+DEFAULT_PORTS = {"https": 443, "http": 80}
+#: A host in the form in which it is compared, and its port; None for the default port of the URL's scheme.
+Target = tuple[str, int | None]
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
 #: The system reads hosts whose last part is such a number as IPv4 addresses: 127.1, 0x7f000001, 2130706433.
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
@@ -32,7 +37,8 @@ def validate(url: str, allowed_hosts: Collection[str], private_hosts: Collection
     """The URL with its host in the form that is called; an error if callbacks may not go there.
 
     A host must be one of ``allowed_hosts``. Only hosts that are also in ``private_hosts`` may be addresses, have
-    addresses in private networks, or be called without TLS. International names compare as IDNA 2003 encodes them.
+    addresses in private networks, or be called without TLS. Both hold for one port: that after the host's name, as in
+    ``hooks.example.org:8443``, else the scheme's own. International names compare as IDNA 2003 encodes them.
     """
     found = _URL.fullmatch(url) if len(url) <= LONGEST_URL else None
     if found is None:
@@ -44,22 +50,24 @@ def validate(url: str, allowed_hosts: Collection[str], private_hosts: Collection
         raise _refused(url, "it has a fragment")
     try:
         parts = urlsplit(url)
-        host, port = normal_host(parts.hostname or ""), parts.port
+        host, given = normal_host(parts.hostname or ""), parts.port
     except ValueError as error:
         raise _refused(url, f"its host or port is invalid ({error})") from error
-    private = host in normal_hosts(private_hosts)
-    if scheme != "https" and not (private and scheme == "http"):
-        raise _refused(url, "it is not https, which only private hosts may leave out")
-    if is_address(host) and not private:
-        raise _refused(url, "its host is an address and not one of the private hosts")
-    if host not in normal_hosts(allowed_hosts):
-        raise _refused(url, f"the host {host} is not one of the allowed callback hosts")
-    if port == 0:
+    if scheme not in DEFAULT_PORTS:
+        raise _refused(url, "it is not https")
+    if given == 0:
         raise _refused(url, "port 0 cannot be called")
+    port = given or DEFAULT_PORTS[scheme]
+    private = covers(targets(private_hosts), scheme, host, port)
+    if is_address(host) and not private:
+        raise _refused(url, f"its host is an address and, with port {port}, not one of the private hosts")
+    if not covers(targets(allowed_hosts), scheme, host, port):
+        raise _refused(url, f"the host {host} with port {port} is not one of the allowed callback hosts")
+    if scheme == "http" and not private:
+        raise _refused(url, "it is not https, which only private hosts may leave out")
     shown = f"[{host}]" if ":" in host else host
-    default = port is None or port == {"https": 443, "http": 80}[scheme]
     query = f"?{parts.query}" if parts.query else ""
-    return f"{scheme}://{shown}{'' if default else f':{port}'}{parts.path or '/'}{query}"
+    return f"{scheme}://{shown}{'' if port == DEFAULT_PORTS[scheme] else f':{port}'}{parts.path or '/'}{query}"
 
 
 def normal_host(host: str) -> str:
@@ -100,17 +108,35 @@ def _embedded(ip: IPv6Address) -> IPv4Address | None:
     return ip.ipv4_mapped or ip.sixtofour
 
 
-def normal_hosts(hosts: Collection[str]) -> frozenset[str]:
+def targets(hosts: Collection[str]) -> frozenset[Target]:
     """The hosts of a setting in the form in which they are compared."""
     try:
-        return frozenset(map(normal_host, hosts))
+        return frozenset(map(_target, hosts))
     except ValueError as error:
-        raise CallbackError(f"A callback host is invalid: {error}.", "Give names such as hooks.example.org.") from error
+        raise CallbackError(
+            f"A callback host is invalid: {error}.",
+            "Give a host without https:// and without a path, such as hooks.example.org, or hooks.example.org:8443 for "
+            "another port than 443.",
+        ) from error
+
+
+def covers(allowed: Collection[Target], scheme: str, host: str, port: int) -> bool:
+    """Whether a host may be called at a port."""
+    return (host, port) in allowed or (port == DEFAULT_PORTS[scheme] and (host, None) in allowed)
+
+
+def _target(text: str) -> Target:
+    found = _HOST.fullmatch(text)
+    if found is None:
+        return normal_host(text), None
+    if not 0 < int(found[2]) < 1 << 16:
+        raise ValueError(f"{text!r} has no valid port")
+    return normal_host(found[1]), int(found[2])
 
 
 def _refused(url: str, reason: str) -> CallbackError:
     shown = url if len(url) <= 100 else f"{url[:100]}..."
     return CallbackError(
         f"Callbacks cannot go to {shown!r}: {reason}.",
-        "Give an https URL of a host that the operator has allowed for callbacks.",
+        "Give an https URL of a host that the operator has allowed for callbacks, with its port if it is not 443.",
     )

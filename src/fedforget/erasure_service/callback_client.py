@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urlsplit
 
-from fedforget.erasure_service.callback_address import CallbackError, is_public, normal_hosts, validate
+from fedforget.erasure_service.callback_address import (
+    DEFAULT_PORTS,
+    CallbackError,
+    covers,
+    is_public,
+    targets,
+    validate,
+)
 
 Resolve = Callable[[str, int], list[str]]
 
@@ -39,7 +46,8 @@ class CallbackClient:
         resolve: Resolve | None = None,
     ) -> None:
         self._allowed_hosts = frozenset(allowed_hosts)
-        self._private_hosts = normal_hosts(private_hosts)
+        self._private_hosts = frozenset(private_hosts)
+        self._private_targets = targets(private_hosts)
         self._connect_seconds = connect_seconds
         self._total_seconds = total_seconds
         self._context = context or ssl.create_default_context()
@@ -51,8 +59,9 @@ class CallbackClient:
         """The status that the receiver answers. Raises an exception if there is none."""
         parts = urlsplit(validate(url, self._allowed_hosts, self._private_hosts))
         host = parts.hostname or ""
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        addresses = self._checked(host, self._resolve(host, port))
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
+        private = covers(self._private_targets, parts.scheme, host, port)
+        addresses = self._checked(host, self._resolve(host, port), private)
         with self._limited() as call, self._connected(call, addresses, host, port, parts.scheme == "https") as sock:
             return _exchange(sock, parts, body, headers)
 
@@ -62,11 +71,11 @@ class CallbackClient:
         if self._call is not None:
             self._call.end()
 
-    def _checked(self, host: str, addresses: list[str]) -> list[str]:
+    def _checked(self, host: str, addresses: list[str], private: bool) -> list[str]:
         """The addresses, unless one of them is private and the host may not be."""
         if not addresses:
             raise CallbackError(f"{host} has no address.", "Check its name.")
-        if host not in self._private_hosts:
+        if not private:
             for address in addresses:
                 if not is_public(address):
                     raise CallbackError(

@@ -21,7 +21,7 @@ from enum import StrEnum
 from fedforget.erasure_service.callback_address import CallbackError, validate
 from fedforget.runtime.database import scrub_if_free, transaction
 
-__all__ = ["SCHEMA", "Callback", "CallbackError", "CallbackStore", "Outcome", "validate"]
+__all__ = ["ENDS", "SCHEMA", "Callback", "CallbackError", "CallbackStore", "Outcome", "validate"]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS callback (
@@ -44,6 +44,10 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     GIVEN_UP = "given_up"
     FAILED = "failed"
+
+
+#: The outcomes after which a callback is not tried again.
+ENDS = (Outcome.DELIVERED, Outcome.REFUSED, Outcome.GIVEN_UP)
 
 
 @dataclass(frozen=True)

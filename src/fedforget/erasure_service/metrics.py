@@ -15,12 +15,15 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from fedforget.erasure_service.access import Reader
+from fedforget.erasure_service.callbacks import ENDS
 from fedforget.erasure_service.middleware import App, Message, Receive, Scope, Send
 from fedforget.erasure_service.problems import documented
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.subject_requests import State
 
 router = APIRouter(tags=["Service"])
+#: Values of the label ``method``; clients may send any other text.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -65,7 +68,7 @@ class Measured:
             return await self.app(scope, receive, watch)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
-            method = scope["method"] if route != "unknown" else "unknown"
+            method = scope["method"] if scope["method"] in METHODS else "other"
             self.calls.labels(method, route, status).inc()
             self.seconds.labels(route).observe(time.perf_counter() - began)
 
@@ -88,10 +91,12 @@ class ServiceCollector(Collector):
         yield _gauge("fedforget_oldest_request_seconds", "Age of the oldest request that is not finished.", oldest)
         yield _gauge("fedforget_nearest_deadline_seconds", "Seconds to the nearest deadline.", nearest)
         sent = CounterMetricFamily("fedforget_callbacks", "Callbacks by outcome.", labels=["outcome"])
-        for outcome, number in self.service.callbacks.counts().items():
+        for outcome, number in (dict.fromkeys(ENDS, 0) | self.service.callbacks.counts()).items():
             sent.add_metric([outcome], number)
         yield sent
         yield _gauge("fedforget_callbacks_waiting", "Callbacks that wait.", self.service.callbacks.waiting())
+        lost = self.service.call_log.lost
+        yield CounterMetricFamily("fedforget_calls_lost", "Calls missing in the log of calls.", value=lost)
         yield _gauge("fedforget_ready", "1 if requests can be carried out.", not self.service.problems())
         if (status := self.service.worker.status) is None:
             return

@@ -104,6 +104,12 @@ async def requests(
     return models.Queue(items=[models.queued(one) for one in found[:limit]], next=after)
 
 
+@router.get("/requests/{reference}", responses=documented(404))
+async def one_request(request: Request, reference: Reference, holder: Reader) -> models.Queued:
+    """One request, as in the list."""
+    return _queued(_known(request, reference), reference)
+
+
 @router.post("/requests/{reference}/approve", responses=documented(404, 409))
 async def approve(request: Request, reference: Reference, holder: Operator) -> models.Queued:
     """Approve a request that waits for it."""

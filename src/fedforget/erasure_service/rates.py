@@ -17,7 +17,7 @@ Clock = Callable[[], float]
 
 
 class Rates:
-    """A token bucket for each holder: ``burst`` calls at once, refilled by ``per_second``."""
+    """A token bucket for each key: ``burst`` calls at once, refilled by ``per_second``."""
 
     def __init__(self, per_second: float, burst: int, clock: Clock = time.monotonic, most: int = MOST_KEYS) -> None:
         if per_second <= 0 or burst < 1:
@@ -45,7 +45,7 @@ class Rates:
 class Failures:
     """Failed authentications of client addresses: after ``limit`` within ``window`` seconds, an address must wait.
 
-    Ask ``wait`` before checking a token, so that an address that must wait learns nothing from further attempts.
+    Ask ``wait`` only about a token that is not valid: whoever shares the address and has a valid one need not wait.
     """
 
     def __init__(

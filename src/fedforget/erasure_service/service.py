@@ -90,8 +90,12 @@ class ErasureService:
             found.append("The worker process is not running; it is started again.")
         elif status is None:
             found.append("The worker process has not reported yet.")
+        elif self.worker.silent_seconds > SILENT_SECONDS:
+            found.append(f"The worker process has not reported for {self.worker.silent_seconds:.0f} seconds.")
         elif status.error or status.obstacle:
             found.append(status.error or status.obstacle or "")
+        if self.call_log.problem is not None:
+            found.append(f"The log of calls lacks {self.call_log.lost} calls. {self.call_log.problem}")
         return found
 
     def signature_headers(self, body: bytes) -> Mapping[str, str]:

@@ -7,56 +7,77 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import uvicorn
 
+from fedforget.erasure_service import tokens
 from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.connections import Connection
+from fedforget.erasure_service.middleware import App
 from fedforget.erasure_service.opendsr import rfc3339
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.settings import ServiceSettings
+from fedforget.erasure_service.state_file import open_state
+from fedforget.erasure_service.tls import check_tls
+from fedforget.erasure_service.tokens import TokenStore
 from fedforget.errors import SystemLimitError
+from fedforget.server.config_file import read_config
 
 log = logging.getLogger(__name__)
 #: Connections that may wait to be accepted, and seconds that calls get to finish when the service is stopped.
 BACKLOG, GRACE_SECONDS = 512, 5
 KEEP_ALIVE_SECONDS = 30
-#: Calls at a time; more are answered with 503.
-MOST_AT_ONCE = 512
 
 
 def serve(run: Path, settings: ServiceSettings, ready: Callable[[str], None]) -> None:
     """Serve a run until the process is stopped; ``ready`` gets the address."""
     _log(settings.log_format)
+    _check(run, settings)
     listening = _listen(settings)
     try:
         settings = replace(settings, port=listening.getsockname()[1])
         service = ErasureService(run, settings)
-        tokens = len(service.tokens.all())
-        settings.check_exposure(tokens)
-        if not tokens:
-            log.warning("there are no tokens yet: fedforget token add %s --role operator --name NAME", run)
-        config = uvicorn.Config(
-            create_app(service),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None,
-            proxy_headers=settings.behind_proxy,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            limit_concurrency=MOST_AT_ONCE,
-            h11_max_incomplete_event_size=1 << 14,
-            loop="asyncio",
-            http="h11",
-        )
+        config = server_config(create_app(service), settings)
         with suppress(KeyboardInterrupt):
             Server(config, lambda: ready(settings.url)).run([listening])
     finally:
         listening.close()
+
+
+def _check(run: Path, settings: ServiceSettings) -> None:
+    """Refuse settings with which the service must not listen."""
+    if settings.is_tls:
+        check_tls(settings.tls_cert, settings.tls_key)
+    read_config(run / "config.toml")
+    with closing(open_state(run, tokens.SCHEMA)) as db:
+        valid = TokenStore(db).valid(datetime.now(UTC))
+    settings.check_exposure(valid)
+    if not valid:
+        log.warning("there are no valid tokens yet: fedforget token add %s --role operator --name NAME", run)
+
+
+def server_config(app: App, settings: ServiceSettings) -> uvicorn.Config:
+    """How an application is served."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ssl_certfile=settings.tls_cert or None,
+        ssl_keyfile=settings.tls_key or None,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        h11_max_incomplete_event_size=1 << 14,
+        loop="asyncio",
+        http=Connection,
+        ws="none",
+    )
 
 
 class Server(uvicorn.Server):

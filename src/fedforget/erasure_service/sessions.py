@@ -83,7 +83,7 @@ class Sessions:
             session = self._sessions.pop(key, None)
             if session is None or now >= session.expires or now - session.used >= self._idle:
                 return None
-            holder = self._tokens.holder(session.holder.id, now)
+            holder = self._tokens.holder(session.holder.token, now)
             if holder is None:
                 return None
             session = self._sessions[key] = replace(session, holder=holder, used=now if counts else session.used)

@@ -1,10 +1,13 @@
 """TokenStore: who may call the service, by bearer tokens.
 
     token(id TEXT PRIMARY KEY, digest BLOB, name TEXT, role TEXT, created TEXT, expires TEXT, revoked TEXT)
+    token_holder(successor TEXT PRIMARY KEY, holder TEXT)       tokens that replace others, and whose holder they have
 
 A token reads ``ff_<id>_<secret>``. The id finds its row; of the secret only the SHA-256 is stored. A slow hash such as
 scrypt protects secrets that can be guessed. This one has 256 random bits, more than anybody can try, so a fast hash
 gives nothing away, and checking a token costs microseconds. Times are ISO 8601 in UTC; those that are NULL never come.
+
+A holder is named by the id of its first token. A token that replaces another one has the same holder.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ CREATE TABLE IF NOT EXISTS token (
     id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, created TEXT NOT NULL,
     expires TEXT, revoked TEXT
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS token_holder (successor TEXT PRIMARY KEY, holder TEXT NOT NULL) WITHOUT ROWID;
 """
 ALPHABET = string.digits + string.ascii_letters
 #: 43 characters of 62 carry 256 bits.
@@ -37,7 +41,8 @@ LONGEST_NAME = 64
 _TOKEN = re.compile(f"ff_([0-9A-Za-z]{{{ID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH}}})")
 #: Compared with when there is no such token. Random, so that no secret has it.
 _DUMMY = secrets.token_bytes(32)
-_COLUMNS = "id, name, role, created, expires, revoked"
+_COLUMNS = "id, name, role, created, expires, revoked, coalesce(holder, id)"
+_TOKENS = "token LEFT JOIN token_holder ON successor = id"
 
 
 class Role(StrEnum):
@@ -50,11 +55,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who calls: the id and name of a valid token, and its role."""
+    """Who calls, by a valid token: ``id`` stays the same when a token is replaced; ``token`` is the token's own."""
 
     id: str
     name: str
     role: Role
+    token: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class TokenRecord:
     created: datetime
     expires: datetime | None
     revoked: datetime | None
+    holder: str
 
     def valid(self, now: datetime) -> bool:
         """Whether it is neither revoked nor expired."""
@@ -83,8 +90,19 @@ class TokenStore:
         self._db = db
         self._lock = Lock()
 
-    def add(self, name: str, role: Role, expires: datetime | None = None, now: datetime | None = None) -> str:
-        """Create a token and return it: it is not stored and cannot be shown again."""
+    def add(
+        self,
+        name: str,
+        role: Role,
+        expires: datetime | None = None,
+        now: datetime | None = None,
+        *,
+        replaces: str | None = None,
+    ) -> str:
+        """Create a token and return it: it is not stored and cannot be shown again.
+
+        It has the holder of the token with the id ``replaces``, which remains valid until it is revoked or expires.
+        """
         now = _utc(now or datetime.now(UTC))
         if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
             raise ConfigError(
@@ -94,10 +112,13 @@ class TokenStore:
             )
         if expires is not None and _utc(expires) <= now:
             raise ConfigError(f"A token cannot expire at {expires}: that is past.", "Give a later time.")
+        holder = None if replaces is None else self._replaced(replaces, role)
         id_, secret = _random(ID_LENGTH), _random(SECRET_LENGTH)
         row = (id_, _digest(secret), name, Role(role), now.isoformat(), expires and _utc(expires).isoformat())
         with self._lock, transaction(self._db):
             self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, NULL)", row)
+            if holder is not None:
+                self._db.execute("INSERT INTO token_holder VALUES (?, ?)", (id_, holder))
         return f"ff_{id_}_{secret}"
 
     def check(self, token: str, now: datetime) -> Holder | None:
@@ -109,7 +130,7 @@ class TokenStore:
         return _holder(_record(row[1:]), now) if row and same else None
 
     def holder(self, id_: str, now: datetime) -> Holder | None:
-        """The holder of a token by its id, if the token is still valid: for sessions that began with it."""
+        """The holder of a token by the token's id, if it is still valid: for sessions that began with it."""
         row = self._find(_COLUMNS, id_)
         return _holder(_record(row), now) if row else None
 
@@ -119,30 +140,48 @@ class TokenStore:
         with self._lock, transaction(self._db):
             done = self._db.execute("UPDATE token SET revoked = coalesce(revoked, ?) WHERE id = ?", (at, id_))
         if not done.rowcount:
-            raise ConfigError(f"There is no token with the id {id_!r}.", "List them: fedforget token list RUN")
+            raise _unknown(id_)
 
     def all(self) -> list[TokenRecord]:
         """All tokens, the oldest first."""
         with self._lock:
-            rows = self._db.execute(f"SELECT {_COLUMNS} FROM token ORDER BY created, id").fetchall()
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM {_TOKENS} ORDER BY created, id").fetchall()
         return [_record(row) for row in rows]
+
+    def valid(self, now: datetime) -> int:
+        """How many tokens are neither revoked nor expired."""
+        return sum(record.valid(now) for record in self.all())
+
+    def _replaced(self, id_: str, role: Role) -> str:
+        """The holder of a token that may be replaced by one with this role."""
+        row = self._find(_COLUMNS, id_)
+        if row is None:
+            raise _unknown(id_)
+        record = _record(row)
+        if record.role != role:
+            raise ConfigError(f"The token {id_} has the role {record.role}, not {role}.", f"Give --role {record.role}.")
+        return record.holder
 
     def _find(self, columns: str, id_: str) -> tuple[Any, ...] | None:
         with self._lock:
             row: tuple[Any, ...] | None = self._db.execute(
-                f"SELECT {columns} FROM token WHERE id = ?", (id_,)
+                f"SELECT {columns} FROM {_TOKENS} WHERE id = ?", (id_,)
             ).fetchone()
         return row
 
 
 def _holder(record: TokenRecord, now: datetime) -> Holder | None:
-    return Holder(record.id, record.name, record.role) if record.valid(_utc(now)) else None
+    return Holder(record.holder, record.name, record.role, record.id) if record.valid(_utc(now)) else None
 
 
 def _record(row: tuple[Any, ...]) -> TokenRecord:
-    id_, name, role, *times = row
+    id_, name, role, *times, holder = row
     created, expires, revoked = (time and datetime.fromisoformat(time) for time in times)
-    return TokenRecord(id_, name, Role(role), created, expires, revoked)
+    return TokenRecord(id_, name, Role(role), created, expires, revoked, holder)
+
+
+def _unknown(id_: str) -> ConfigError:
+    return ConfigError(f"There is no token with the id {id_!r}.", "List them: fedforget token list RUN")
 
 
 def _utc(time: datetime) -> datetime:

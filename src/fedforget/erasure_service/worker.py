@@ -125,7 +125,7 @@ class RunWorker:
     def beat(self) -> None:
         """Report the last status again if that was long ago, also while a step of a replay takes long."""
         with self._lock:
-            if self.status.engine and time.monotonic() - self._reported >= LONGEST:
+            if self._reported and time.monotonic() - self._reported >= LONGEST:
                 self._report_now(self.status)
 
     def _report_now(self, status: RunStatus) -> None:

@@ -31,6 +31,7 @@ class Worker:
 
     def __init__(self, run: Path, python: str = sys.executable, poll: float = 1.0) -> None:
         self.status: RunStatus | None = None
+        self._heard = time.monotonic()
         self._command = [python, "-P", "-m", MODULE, str(run), "--poll", str(poll)]
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -42,6 +43,11 @@ class Worker:
         """Whether the process is running."""
         process = self._process
         return process is not None and process.poll() is None
+
+    @property
+    def silent_seconds(self) -> float:
+        """The seconds since the process reported, or was started; it reports every ten seconds at least."""
+        return time.monotonic() - self._heard
 
     @property
     def pid(self) -> int | None:
@@ -73,11 +79,11 @@ class Worker:
         """Start one process after the other and read their reports, until this worker is stopped."""
         retry = Retry(*PAUSES)
         while not self._stopping.is_set():
-            started = time.monotonic()
+            started = self._heard = time.monotonic()
             with self._launch() as output:
                 for line in output:
                     if (status := RunStatus.from_line(line)) is not None:
-                        self.status = status
+                        self.status, self._heard = status, time.monotonic()
                 self._end()
             if time.monotonic() - started > STEADY:
                 retry.succeeded()

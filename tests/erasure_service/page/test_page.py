@@ -131,12 +131,15 @@ def test_wrong_tokens_are_counted_and_answered_in_words(service):
     for _ in range(10):
         answer = browser.sign_in("ff_wrong")
         assert answer.status_code == 401
-    assert "The token is not valid." in check(answer.text).text
+    shown = check(answer.text).text
+    assert "The token is not valid." in shown
+    assert "Ask the person who runs this service for a token." in shown
     assert browser.sign_in("").status_code == 400
-    answer = browser.sign_in(service.tokens.add("late", Role.OPERATOR))
+    answer = browser.sign_in("ff_wrong")
     assert answer.status_code == 429
     assert "Try again in" in check(answer.text).text
     assert "retry-after" in answer.headers
+    assert browser.sign_in(service.tokens.add("late", Role.OPERATOR)).status_code == 303
 
 
 def test_after_signing_in_one_goes_on_to_a_page_of_ours_only(service):

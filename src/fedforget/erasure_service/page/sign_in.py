@@ -46,8 +46,8 @@ async def sign_in(request: Request) -> Response:
         holder = service.access.holder(token, address_of(request))
     except HTTPException as error:
         wait = (error.headers or {}).get("Retry-After")
-        hint = f"Try again in {wait} seconds." if wait else "Check that all of it was copied; it begins with ff_."
-        answer = _form(request, onward, f"{error.detail} {hint}", error.status_code)
+        hint = f" Try again in {wait} seconds." if wait else ""
+        answer = _form(request, onward, f"{error.detail}{hint}", error.status_code)
         answer.headers.update(error.headers or {})
         return answer
     request.state.holder = holder
