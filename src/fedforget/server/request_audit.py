@@ -20,6 +20,7 @@ from fedforget.runtime.randomness import UserId
 from fedforget.server.coordinator import Coordinator
 from fedforget.server.receipt import Receipt
 from fedforget.server.traces import find_traces
+from fedforget.server.wanted import Wanted
 
 #: Parts of a configuration that an audit must share with a run.
 SAME = ("model", "sampler", "training", "server")
@@ -75,7 +76,7 @@ def audit_request(
     checks = [
         _trajectory(fed, folder),
         _history(fed, receipt, users, salt),
-        _files(fed, folder, users),
+        _files(fed, folder, users, salt),
         _digests(fed, receipt),
         _devices(receipt),
     ]
@@ -168,14 +169,22 @@ def _history(fed: Coordinator, receipt: Receipt, users: Sequence[UserId], salt: 
     return Check("history", not (there or rounds), detail)
 
 
-def _files(fed: Coordinator, folder: Path, users: Sequence[UserId]) -> Check:
-    """No file has an id, a key or a vector of the users."""
+def _files(fed: Coordinator, folder: Path, users: Sequence[UserId], salt: str | None) -> Check:
+    """No file has an id, a key or the salt of the users."""
     if not users:
-        return Check("files", None, "give --users to search all files for their ids, keys and vectors")
-    found = find_traces(folder, users, fed.model, fed.config.seed)
-    number = sum(path.is_file() for path in folder.rglob("*"))
-    shown = "; ".join(found[:SHOWN])
-    return Check("files", not found, f"{number} files searched: {shown or 'no id, key or vector'}")
+        return Check("files", None, "give --users to search all files for their ids and keys")
+    known = [*fed.members, *fed.history.catalogue.ids()]
+    traces = find_traces(folder, Wanted(users, [] if salt is None else [salt], known))
+    if traces.found:
+        return Check("files", False, f"{traces.files} files searched: {_shown(traces.found)}")
+    if traces.unreadable:
+        return Check("files", None, f"{len(traces.unreadable)} files not searched: {_shown(traces.unreadable)}")
+    return Check("files", True, f"{traces.files} files searched: no id, key or salt")
+
+
+def _shown(lines: Sequence[str]) -> str:
+    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    return "; ".join(lines[:SHOWN]) + more
 
 
 def _digests(fed: Coordinator, receipt: Receipt) -> Check:
