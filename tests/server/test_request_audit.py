@@ -188,6 +188,21 @@ def test_snapshots_are_compared_with_the_history(erased: Erased) -> None:
     assert erased.check("digests") is False
 
 
+def test_a_snapshot_that_a_server_removes_meanwhile_is_no_failure(
+    erased: Erased, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = erased.fed.history
+    read = history.snapshot
+
+    def snapshot(round_: int) -> ff.GlobalParameters:
+        if round_ == 3:
+            (erased.path / "trajectory-2" / "snapshots" / "000003.safetensors").unlink(missing_ok=True)
+        return read(round_)
+
+    monkeypatch.setattr(history, "snapshot", snapshot)
+    assert erased.check("digests") is True
+
+
 @pytest.mark.parametrize("name", ["old.tar.gz", "trajectory-2/notes.txt", "receipts/.a.json.part", "queue/a.txt"])
 def test_unexpected_files_are_named(erased: Erased, name: str) -> None:
     assert erased.check("unexpected files") is True

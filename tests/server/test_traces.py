@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -172,3 +172,12 @@ def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(ParsedFile, "read", refuse)
     assert find_traces(tmp_path, Wanted([17])).unreadable == ["secret: Permission denied"]
+
+
+def test_a_folder_that_may_not_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(top: Path, onerror: Callable[[OSError], None]) -> Iterator[object]:
+        onerror(PermissionError(13, "Permission denied", str(top / LONG)))
+        return iter(())
+
+    monkeypatch.setattr("fedforget.server.traces.os.walk", refuse)
+    assert find_traces(tmp_path, Wanted([LONG])).unreadable == ["…: Permission denied"]

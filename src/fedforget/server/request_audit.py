@@ -18,6 +18,7 @@ from fedforget.runtime.files import make_folder, write_file
 from fedforget.runtime.ids import ItemId, UserId
 from fedforget.server.attached_audit import AttachedAudit, attached_audit
 from fedforget.server.coordinator import Coordinator
+from fedforget.server.history import History
 from fedforget.server.receipt import Receipt
 from fedforget.server.request_persons import Names, RequestPersons
 from fedforget.server.run_files import RunFiles
@@ -185,6 +186,8 @@ def _interactions(persons: RequestPersons, items: Mapping[UserId, Sequence[ItemI
     """The data has none of the forgotten interactions of users who stay."""
     if all(count is None for count in persons.names.values()):
         return None
+    if not persons.partial and persons.checked == persons.total:
+        return None  # all of them are no members any more
     if not persons.partial:
         return None, "give the user who stays, the forgotten items and the salt"
     if held is None:
@@ -230,7 +233,7 @@ def _digests(fed: Coordinator, receipt: Receipt, files: RunFiles) -> Found:
         return False, f"{len(others)} models or data files are not in the history: {_shown(others)}"
     history = fed.history
     try:
-        digests = [history.snapshot(round_).digest for round_ in history.usable_rounds()]
+        digests = _snapshot_digests(history)
     except RunError as error:
         return False, error.problem
     if receipt.digest_before in digests and receipt.digest_before != receipt.digest_after:
@@ -239,6 +242,18 @@ def _digests(fed: Coordinator, receipt: Receipt, files: RunFiles) -> Found:
     if receipt.digest_after in digests:
         return True, f"{intact}; one is the model of the receipt"
     return True, f"{intact}; the model of the receipt was replaced since"
+
+
+def _snapshot_digests(history: History) -> list[str]:
+    """The digests of the models in all snapshots, but those that a server removes meanwhile."""
+    digests = []
+    for round_ in history.usable_rounds():
+        try:
+            digests.append(history.snapshot(round_).digest)
+        except RunError:
+            if round_ in history.usable_rounds():
+                raise
+    return digests
 
 
 def _devices(receipt: Receipt) -> Found:

@@ -115,7 +115,7 @@ def _check(
     named: Mapping[UserId, set[str]],
 ) -> None:
     """Refuse users who are not of the request, and salts that name none of the given users."""
-    hint = "Check the ids and the salt."
+    hint = "Check the ids and the salt. Requests to the erasure service are named in the signed receipt only."
     known: set[UserId] = set(named)
     if not persons.salts:
         known = {*fed.history.membership.suppressed(users), *(fed.members if receipt.partial else ())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,12 @@ def find_traces(folder: Path, wanted: Wanted) -> Traces:
     Keys, salts and long ids are looked for everywhere. Files of a known form are parsed, and ids compared with values.
     """
     traces = Traces()
-    for path in _entries(folder, traces.unreadable):
+
+    def on_error(error: OSError) -> None:
+        name = wanted.hidden(str(Path(error.filename).relative_to(folder)))
+        traces.unreadable.append(f"{name}: {reason_of(error)}")
+
+    for path in _entries(folder, on_error):
         name = wanted.hidden(str(path.relative_to(folder)))
         kinds = wanted.in_name(path.name)
         try:
@@ -47,12 +52,8 @@ def find_traces(folder: Path, wanted: Wanted) -> Traces:
     return traces
 
 
-def _entries(folder: Path, unreadable: list[str]) -> Iterator[Path]:
+def _entries(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
     """Everything below a folder."""
-
-    def on_error(error: OSError) -> None:
-        unreadable.append(f"{Path(error.filename).relative_to(folder)}: {reason_of(error)}")
-
     for place, folders, files in os.walk(folder, onerror=on_error):
         folders.sort()
         yield from (Path(place) / name for name in (*folders, *sorted(files)))
