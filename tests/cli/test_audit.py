@@ -18,7 +18,7 @@ from fedforget.server.config_file import read_config
 from fedforget.server.receipt import Receipt
 from tests.small_federations import DATA, FLOAT, build, first_in
 
-SMALL = ["--worlds", "4", "--rounds", "4", "--leavers", "0.1", "--workers", "1", "--cases", "random", "--set", "dim=8"]
+SMALL = ["--worlds", "8", "--rounds", "4", "--leavers", "0.1", "--workers", "1", "--cases", "random", "--set", "dim=8"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_an_audit_from_the_shell(plays: Path, tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert result == json.loads((tmp_path / "a" / "audit.json").read_text())
     assert list(result["methods"]) == ["none", "continue", "retrain"]
-    assert (result["worlds"], result["leavers"]) == (4, 0.1)
+    assert (result["worlds"], result["leavers"]) == (8, 0.1)
     again = CliRunner().invoke(app, command)  # nothing is trained again
     assert again.exit_code == 0, again.output
     assert "random users" in again.output
