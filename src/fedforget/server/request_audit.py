@@ -5,26 +5,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedforget.errors import ConfigError, RunError
-from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.files import make_folder, write_file
-from fedforget.runtime.randomness import UserId
+from fedforget.runtime.ids import ItemId, UserId
+from fedforget.server.attached_audit import AttachedAudit, attached_audit
 from fedforget.server.coordinator import Coordinator
+from fedforget.server.history import History
 from fedforget.server.receipt import Receipt
+from fedforget.server.request_persons import Names, RequestPersons
+from fedforget.server.run_files import RunFiles
 from fedforget.server.traces import find_traces
+from fedforget.server.wanted import Wanted
 
-#: Parts of a configuration that an audit must share with a run.
-SAME = ("model", "sampler", "training", "server")
-#: Traces that are listed.
+PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+#: Files that are listed.
 SHOWN = 5
+#: The rounds from which a user's interactions with some items count; only of those that the run has.
+Held = Callable[[UserId, Sequence[ItemId]], Mapping[ItemId, int]]
 
 
 @dataclass(frozen=True)
@@ -38,21 +43,38 @@ class Check:
 
 @dataclass(frozen=True)
 class RequestAudit:
-    """The checks of one request. ``audit`` is the newest audit of the same method, model and settings, by digest."""
+    """The checks of one request, for ``checked`` of its ``persons``.
+
+    ``audit`` is the audit of forgetting that says most about it; it does not change the result. ``stored`` is false if
+    an earlier result stays, which checked more.
+    """
 
     request: str
     checks: Sequence[Check]
-    audit: dict[str, Any] | None
+    checked: int
+    persons: int
+    audit: AttachedAudit | None
+    unreadable_audits: Sequence[str]
     version: str
+    stored: bool = True
     finished: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
-    def passed(self) -> bool:
-        """Whether no check failed."""
-        return all(check.passed is not False for check in self.checks)
+    def result(self) -> str:
+        """``failed`` if any check failed, ``incomplete`` if one was not possible, else ``passed``."""
+        outcomes = {check.passed for check in self.checks}
+        return FAILED if False in outcomes else INCOMPLETE if None in outcomes else PASSED
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "passed": self.passed}
+        return {**asdict(self), "result": self.result}
+
+
+@dataclass(frozen=True)
+class Signed:
+    """The persons of the signed receipt of a request, and what is wrong with it, if anything."""
+
+    names: Names
+    problem: str = ""
 
 
 def audit_request(
@@ -62,55 +84,52 @@ def audit_request(
     version: str,
     *,
     users: Sequence[UserId] = (),
-    salt: str | None = None,
+    salts: Sequence[str] = (),
+    items: Mapping[UserId, Sequence[ItemId]] | None = None,
+    held: Held | None = None,
+    signed: Signed | None = None,
     audits: Sequence[Path] = (),
 ) -> RequestAudit:
     """Check an erasure of the run in a folder, and store the result beside its receipt.
 
-    With the ``salt`` of the request, its users are recognised in the history. With their ids (``users``), every file is
-    searched for them. ``audits`` are folders with audits of forgetting, or with folders of such.
+    The users of the request are recognised by their ids (``users``) and the ``salts`` of the request. ``items`` are
+    those that were forgotten of users who stay, which are compared with what is ``held``. ``audits`` are folders with
+    audits of forgetting, or with folders of such.
     """
     receipt = _receipt(fed, request)
-    _check_named(fed, receipt, users, salt)
-    checks = [
-        _trajectory(fed, folder),
-        _history(fed, receipt, users, salt),
-        _files(fed, folder, users),
-        _digests(fed, receipt),
-        _devices(receipt),
-    ]
-    result = RequestAudit(request, checks, newest_audit(fed, receipt, audits), version)
-    target = make_folder(folder / "receipts") / f"{request}.audit.json"
-    write_file(target, json.dumps(result.to_dict(), indent=2).encode())
-    return result
+    given = [*users, *(user for user in items or {} if user not in users)]
+    names = signed.names if signed is not None and not signed.problem else {}
+    persons = RequestPersons.of(fed, receipt, names, given, salts)
+    files = RunFiles(folder, f"trajectory-{fed.config.trajectory}", fed.history)
+    checks = {
+        "one trajectory": lambda: _trajectory(fed, folder),
+        "persons": lambda: _persons(persons),
+        "history": lambda: _history(fed, persons),
+        "interactions": lambda: _interactions(persons, items or {}, held),
+        "files": lambda: _files(fed, folder, persons),
+        "unexpected files": lambda: _unexpected(files, persons),
+        "digests": lambda: _digests(fed, receipt, files),
+        "devices": lambda: _devices(receipt),
+        "signed receipt": lambda: _signed(signed),
+    }
+    done = [_done(name, check) for name, check in checks.items()]
+    audit, unreadable = attached_audit(fed, receipt, audits)
+    made = [check for check in done if check is not None]
+    result = RequestAudit(request, made, persons.checked, persons.total, audit, unreadable, version)
+    return replace(result, stored=_store(make_folder(folder / "receipts") / f"{request}.audit.json", result))
 
 
-def newest_audit(fed: Coordinator, receipt: Receipt, folders: Iterable[Path]) -> dict[str, Any] | None:
-    """The newest audit of the receipt's method on the run's model and settings: its digest and what it says."""
-    config, found = fed.config.to_dict(), []
-    for folder in folders:
-        for path in [folder / "details.json", *sorted(folder.glob("*/details.json"))]:
-            details = _read(path)
-            settings = details.get("settings", {})
-            if any(settings.get("config", {}).get(name) != config[name] for name in SAME):
-                continue
-            names = [name for name, method in settings["methods"].items() if method == dict(receipt.method)]
-            found += [(details["finished"], path, details, name) for name in names]
-    if not found:
-        return None
-    finished, path, details, name = max(found, key=lambda one: one[0])
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    verdict = details["verdicts"][name]
-    return {"path": str(path), "sha256": sha256, "finished": finished, "method": name, "verdict": verdict}
+#: What a check found, and in words; None if there is nothing to check.
+Found = tuple[bool | None, str] | None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """An audit's details; empty if there are none that can be read."""
+def _done(name: str, check: Callable[[], Found]) -> Check | None:
+    """A check; not possible if what it reads is damaged."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        found = check()
+    except (RunError, OSError, sqlite3.Error, ValueError) as error:
+        found = None, error.problem if isinstance(error, RunError) else f"not possible: {error}"
+    return None if found is None else Check(name, *found)
 
 
 def _receipt(fed: Coordinator, request: str) -> Receipt:
@@ -121,83 +140,158 @@ def _receipt(fed: Coordinator, request: str) -> Receipt:
     return receipts[request]
 
 
-def _check_named(fed: Coordinator, receipt: Receipt, users: Sequence[UserId], salt: str | None) -> None:
-    """Refuse users who are not those of the request: a search for others would find nothing and prove nothing."""
-    if salt is not None:
-        try:
-            bytes.fromhex(salt)
-        except ValueError as error:
-            raise ConfigError(
-                f"The salt {salt!r} is invalid: {error}.", "Give the salt that forget printed."
-            ) from error
-    recognised = fed.history.membership.suppressed
-    known = recognised(users) if salt is None else [user for user in users if receipt.names(user, salt)]
-    if len(known) < len(users):
-        other = next(user for user in users if user not in known)
-        raise ConfigError(
-            f"User {other!r} was not forgotten by request {receipt.request}.", "Check the id and the salt."
-        )
-
-
-def _trajectory(fed: Coordinator, folder: Path) -> Check:
+def _trajectory(fed: Coordinator, folder: Path) -> Found:
     """Nothing is left of an earlier trajectory, or of an unfinished request."""
     own = f"trajectory-{fed.config.trajectory}"
     others = [path.name for path in folder.glob("trajectory-*") if path.name != own]
     others += ["request.json"] if fed.waiting is not None else []
-    return Check("one trajectory", not others, f"only {own}" if not others else f"also {', '.join(sorted(others))}")
+    return not others, f"only {own}" if not others else f"also {', '.join(sorted(others))}"
 
 
-def _history(fed: Coordinator, receipt: Receipt, users: Sequence[UserId], salt: str | None) -> Check:
+def _persons(persons: RequestPersons) -> Found:
+    """All persons of the request are named, and proved by their pseudonyms."""
+    counted = f"{persons.checked} of {persons.total} persons of the request were checked"
+    if not persons.salts:
+        return None, f"{counted}: they are recognised with the salt, or the id of the request"
+    if persons.again:
+        return None, f"{counted}; {len(persons.again)} are members again, and are in files rightly"
+    if persons.checked < persons.total:
+        return None, f"{counted}: give the ids of the others, and the salts of their requests"
+    return True, counted
+
+
+def _history(fed: Coordinator, persons: RequestPersons) -> Found:
     """Nobody of the request is a member, or took part in any round of the trajectory in service."""
-    if salt is None and not users:
-        return Check("history", None, "give --salt or --users to recognise the users of the request")
-    names = set(receipt.users)
-
-    def forgotten(user: UserId) -> bool:
-        return user in users if salt is None else pseudonym(user, salt) in names
-
+    if not persons.whole:
+        return None if persons.salts else (None, "give the salt, or the id of the request")
+    if not (persons.users or persons.again or persons.salts):
+        return None, "give the salt, or the id of the request, and the ids of its users"
     history, rounds = fed.history, 0
     try:
         for round_ in range(1, history.last_round + 1):
             record = history.record(round_)
-            rounds += any(map(forgotten, [*record.participants, *record.failures]))
+            rounds += any(persons.forgotten(user, round_) for user in (*record.participants, *record.failures))
     except RunError as error:
-        return Check("history", False, error.problem)
-    there = sum(map(forgotten, fed.members))
+        return False, error.problem
+    there = sum(map(persons.forgotten, {*fed.members, *history.membership.users()}))
     detail = f"{there} members and {rounds} of {history.last_round} rounds have users of the request"
-    return Check("history", not (there or rounds), detail)
+    if there or rounds:
+        return False, detail
+    if persons.salts and not persons.checked:
+        return None, f"{detail}, if the salt is right: give the ids of its users"
+    return True, detail
 
 
-def _files(fed: Coordinator, folder: Path, users: Sequence[UserId]) -> Check:
-    """No file has an id, a key or a vector of the users."""
-    if not users:
-        return Check("files", None, "give --users to search all files for their ids, keys and vectors")
-    found = find_traces(folder, users, fed.model, fed.config.seed)
-    number = sum(path.is_file() for path in folder.rglob("*"))
-    shown = "; ".join(found[:SHOWN])
-    return Check("files", not found, f"{number} files searched: {shown or 'no id, key or vector'}")
+def _interactions(persons: RequestPersons, items: Mapping[UserId, Sequence[ItemId]], held: Held | None) -> Found:
+    """The data has none of the forgotten interactions of users who stay."""
+    if all(count is None for count in persons.names.values()):
+        return None
+    if not persons.partial and persons.checked == persons.total:
+        return None  # all of them are no members any more
+    if not persons.partial:
+        return None, "give the user who stays, the forgotten items and the salt"
+    if held is None:
+        return None, "the interactions of users on a network are on their devices only"
+    given = {user: list(dict.fromkeys(items.get(user, ()))) for user in persons.partial}
+    rounds = [round_ for user, some in given.items() for round_ in held(user, some).values()]
+    named, total = sum(map(len, given.values())), sum(persons.partial.values())
+    if not all(rounds):
+        return False, f"the data still has {len(rounds)} of the {named} forgotten interactions that were given"
+    if rounds:
+        return None, f"the data has {len(rounds)} of the interactions, from additions: they may have been added again"
+    if named < total:
+        return None, f"{named} of {total} forgotten interactions were given to be checked: name the user and the items"
+    return True, f"the data has none of the {named} forgotten interactions"
 
 
-def _digests(fed: Coordinator, receipt: Receipt) -> Check:
-    """Every snapshot matches its checksum, and the model of the receipt is one of them, unless it was replaced."""
+def _files(fed: Coordinator, folder: Path, persons: RequestPersons) -> Found:
+    """No file has an id, a key or a salt of the users."""
+    known = [*fed.members, *fed.history.catalogue.ids()]
+    salts = persons.salts if persons.checked else ()
+    traces = find_traces(folder, Wanted(persons.users, salts, known))
+    number = f"{traces.files} files searched"
+    if traces.found:
+        return False, f"{number}: {_shown(traces.found)}"
+    if traces.unreadable:
+        return None, f"{len(traces.unreadable)} of {traces.files} files not searched: {_shown(traces.unreadable)}"
+    if persons.whole and not persons.users:
+        return None, "give the ids of the users to search all files for them and their keys"
+    if not persons.users and not salts:
+        return None, "give the salt, or the id of the request, to search all files for it"
+    return True, f"{number}: no id, key or salt" if persons.users else f"{number}: no salt; the users stay"
+
+
+def _unexpected(files: RunFiles, persons: RequestPersons) -> Found:
+    """Every file is one of a run: others may hold what the search cannot see."""
+    found = list(map(Wanted(persons.users, persons.salts).hidden, files.unexpected()))
+    return (None, f"{len(found)} files are no part of a run: {_shown(found)}") if found else (True, "none")
+
+
+def _digests(fed: Coordinator, receipt: Receipt, files: RunFiles) -> Found:
+    """Every snapshot is in the history and matches its checksum, and none is the model before the erasure."""
+    if others := files.unreferenced():
+        return False, f"{len(others)} models or data files are not in the history: {_shown(others)}"
     history = fed.history
     try:
-        digests = [history.snapshot(round_).digest for round_ in history.usable_rounds()]
+        digests = _snapshot_digests(history)
     except RunError as error:
-        return Check("digests", False, error.problem)
-    if receipt.digest_after in digests:
-        return Check("digests", True, f"{len(digests)} snapshots are intact; one is the model of the receipt")
+        return False, error.problem
     if receipt.digest_before in digests and receipt.digest_before != receipt.digest_after:
-        return Check("digests", False, "the model from before the erasure is still a snapshot")
-    later = fed.receipts()[-1].request != receipt.request
-    detail = "a later erasure replaced" if later else "there is no snapshot any more of"
-    return Check("digests", None, f"{len(digests)} snapshots are intact; {detail} the model of the receipt")
+        return False, "the model from before the erasure is still a snapshot"
+    intact = f"{len(digests)} snapshots are intact"
+    if receipt.digest_after in digests:
+        return True, f"{intact}; one is the model of the receipt"
+    return True, f"{intact}; the model of the receipt was replaced since"
 
 
-def _devices(receipt: Receipt) -> Check:
-    """All devices that held something of the users have confirmed that it is gone."""
+def _snapshot_digests(history: History) -> list[str]:
+    """The digests of the models in all snapshots, but those that a server removes meanwhile."""
+    digests = []
+    for round_ in history.usable_rounds():
+        try:
+            digests.append(history.snapshot(round_).digest)
+        except RunError:
+            if round_ in history.usable_rounds():
+                raise
+    return digests
+
+
+def _devices(receipt: Receipt) -> Found:
+    """All devices that held something of the users have confirmed that it is gone; in a simulation they are files."""
     if receipt.wiped is None:
-        return Check("devices", None, "simulated devices are files of the run")
+        return None
     lost = f", {receipt.given_up} were given up" if receipt.given_up else ""
-    detail = f"{receipt.wiped} of {receipt.devices} devices have confirmed{lost}"
-    return Check("devices", receipt.wiped == receipt.devices, detail)
+    return receipt.wiped == receipt.devices, f"{receipt.wiped} of {receipt.devices} devices have confirmed{lost}"
+
+
+def _signed(signed: Signed | None) -> Found:
+    """The signed receipt is valid, if there is one."""
+    if signed is None:
+        return None
+    return not signed.problem, signed.problem or "valid by the certificates in the run folder"
+
+
+def _shown(lines: Sequence[str]) -> str:
+    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    return "; ".join(lines[:SHOWN]) + more
+
+
+def _store(path: Path, result: RequestAudit) -> bool:
+    """Write a result, unless the stored one has checked more and does not lack that something failed."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        before = stored["result"], _rank(stored)
+    except (OSError, ValueError, KeyError, TypeError):
+        before = None, ()
+    values = result.to_dict()
+    newly_failed = result.result == FAILED and before[0] != FAILED
+    if not newly_failed and any(old > new for old, new in zip(before[1], _rank(values), strict=False)):
+        return False
+    write_file(path, json.dumps(values, indent=2).encode())
+    return True
+
+
+def _rank(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """How much a result says: its checks, its persons, and whether an audit is attached."""
+    made = sum(check["passed"] is not None for check in values["checks"])
+    return made, int(values["checked"]), int(values["audit"] is not None)

@@ -2,83 +2,96 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
+from fedforget.runtime.files import reason_of
+from fedforget.server.parsed_file import ParsedFile
+from fedforget.server.wanted import Wanted
 
-from fedforget.models import Recommender
-from fedforget.runtime.randomness import UserId, user_key
-
-#: Bytes at the start of a user's initial vector that are searched for.
-VECTOR_BYTES = 16
-#: Text ids that are shorter are searched for in tables and settings only; they stand in other files by chance.
-SHORTEST_ID = 6
 #: The search reads a file in pieces of this size.
 PIECE = 1 << 24
-TEXTS = (".toml", ".json", ".jsonl", ".csv")
 
 
-def find_traces(folder: Path, users: Sequence[UserId], model: Recommender, seed: int) -> list[str]:
-    """The files below a folder with a trace of a user, with the kind of trace; no ids.
+@dataclass
+class Traces:
+    """The files with a trace, with its kind, and those that could not be read, with the reason; no ids.
 
-    Searched for: the key of the user's random draws (as bytes, digits, and in names of files), the initial user vector,
-    the id as a cell of a table, as a quoted word of a text file and, unless it is short, anywhere.
+    ``files`` is the number of all.
     """
-    found = []
-    keys = np.array([user_key(user) for user in users], np.uint64)
-    vectors = [row.tobytes()[:VECTOR_BYTES] for row in model.init_private(keys, seed)]
-    wanted = {vector: "vector" for vector in vectors if len(vector) == VECTOR_BYTES}
-    for user, key in zip(users, keys.tolist(), strict=True):
-        wanted |= dict.fromkeys((key.to_bytes(8, "little"), key.to_bytes(8, "big")), "key")
-        wanted |= dict.fromkeys((f"{key:016x}".encode(), str(key).encode()), "key")
-        if isinstance(user, str) and len(user) >= SHORTEST_ID:
-            wanted[user.encode()] = "id"
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = str(path.relative_to(folder))
-        kinds = {kind for trace, kind in wanted.items() if trace in name.encode()}
-        kinds |= {wanted[trace] for trace in _traces_in(path, wanted)}
-        kinds |= {"id"} if _cells(path, set(users)) or _words(path, users) else set()
-        found += [f"{name}: {kind}" for kind in sorted(kinds)]
-    return found
+
+    found: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    files: int = 0
 
 
-def _traces_in(path: Path, wanted: dict[bytes, str]) -> set[bytes]:
-    longest = max(map(len, wanted), default=1)
-    found = set()
+def find_traces(folder: Path, wanted: Wanted) -> Traces:
+    """Search the names and the content of all files below a folder.
+
+    Keys, salts and long ids are looked for everywhere. Files of a known form are parsed, and ids compared with values.
+    """
+    traces = Traces()
+
+    def on_error(error: OSError) -> None:
+        name = wanted.hidden(str(Path(error.filename).relative_to(folder)))
+        traces.unreadable.append(f"{name}: {reason_of(error)}")
+
+    for path in _entries(folder, on_error):
+        name = wanted.hidden(str(path.relative_to(folder)))
+        kinds = wanted.in_name(path.name)
+        try:
+            kinds |= _kinds_in(path, name, wanted, traces)
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError as error:
+            traces.unreadable.append(f"{name}: {reason_of(error)}")
+        traces.found += [f"{name}: {kind}" for kind in sorted(kinds)]
+    return traces
+
+
+def _entries(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
+    """Everything below a folder."""
+    for place, folders, files in os.walk(folder, onerror=on_error):
+        folders.sort()
+        yield from (Path(place) / name for name in (*folders, *sorted(files)))
+
+
+def _kinds_in(path: Path, name: str, wanted: Wanted, traces: Traces) -> set[str]:
+    """The kinds of traces in the content of a file."""
+    mode = path.lstat().st_mode
+    if stat.S_ISDIR(mode):
+        return set()
+    traces.files += 1
+    if not stat.S_ISREG(mode):
+        traces.unreadable.append(f"{name}: it is a link, or no file")
+        return set()
+    parsed = ParsedFile.read(path)
+    kinds = wanted.in_text(parsed.text) if parsed.text else set()
+    problem = parsed.problem
+    try:
+        for value in parsed.values:
+            kinds |= wanted.in_value(value)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        traces.unreadable.append(f"{name}: {problem}")
+    return kinds | _in_bytes(path, wanted, parsed.rest)
+
+
+def _in_bytes(path: Path, wanted: Wanted, rest: int | None) -> set[str]:
+    """Keys and salts anywhere in a file, and ids from the place ``rest`` on."""
+    kinds: set[str] = set()
+    content, start, reach = b"", 0, wanted.reach
     with path.open("rb") as file:
-        kept = b""
-        while piece := file.read(PIECE):
-            content = kept + piece
-            found |= {trace for trace in wanted if trace in content}
-            kept = content[-longest:]
-    return found
-
-
-def _cells(path: Path, users: set[UserId]) -> bool:
-    """Whether a table of a database has one of these ids in a column of users."""
-    if path.suffix != ".sqlite":
-        return False
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        return any(value in users for value in _user_columns(db))
-
-
-def _user_columns(db: sqlite3.Connection) -> Iterator[UserId]:
-    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        columns = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
-        if "user" in columns:
-            yield from (row[0] for row in db.execute(f'SELECT DISTINCT user FROM "{table}"'))
-
-
-def _words(path: Path, users: Sequence[UserId]) -> bool:
-    """Whether a text file has one of these ids as a quoted word, or as the value of a ``user``."""
-    if path.suffix not in TEXTS:
-        return False
-    text = path.read_text(encoding="utf-8", errors="replace")
-    quoted = any(f'"{user}"' in text for user in users if isinstance(user, str))
-    numbers = [user for user in users if not isinstance(user, str)]
-    return quoted or any(
-        f"{name} {user}{end}" in text for name in ("user =", '"user":') for user in numbers for end in "\n,}"
-    )
+        piece = file.read(PIECE)
+        while piece:
+            content, piece = content + piece, file.read(PIECE)
+            kinds |= wanted.marks_in(content)
+            if rest is not None:  # what stands at an end of a piece is looked at with the next one
+                first = max(rest - start, reach if start else 0)
+                kinds |= wanted.ids_in(content, first, len(content) - (reach if piece else 0))
+            start, content = start + max(len(content) - 2 * reach, 0), content[-2 * reach :]
+    return kinds
