@@ -115,7 +115,7 @@ def _signed(run: Path, request: str) -> Signed | None:
     ]
     if not entries and not wrong:
         return None
-    names = {person.pseudonym: person.interactions for person in entries[-1].persons} if entries else {}
+    names = {person.pseudonym: person.items_requested for person in entries[-1].persons} if entries else {}
     return Signed(names, f"{wrong[0].name}: {wrong[0].reason}" if wrong else "")
 
 

@@ -113,7 +113,7 @@ def audit_request(
         "signed receipt": lambda: _signed(signed),
     }
     done = [_done(name, check) for name, check in checks.items()]
-    audit, unreadable = attached_audit(fed, receipt, audits)
+    audit, unreadable = attached_audit(fed.config.to_dict(), dict(receipt.method), audits, rounds=fed.rounds)
     made = [check for check in done if check is not None]
     result = RequestAudit(request, made, persons.checked, persons.total, audit, unreadable, version)
     return replace(result, stored=_store(make_folder(folder / "receipts") / f"{request}.audit.json", result))

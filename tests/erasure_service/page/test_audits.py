@@ -42,14 +42,30 @@ def test_an_audit_of_the_runs_data_comes_before_a_newer_one_of_other_data(run: P
     write(tmp_path / "other", run, 9, "0" * 64)
     other = newest(run, tmp_path)
     assert other is not None
-    assert (other.name, other.same_settings, other.same_data) == ("other", True, False)
-    assert (other.data, other.rounds) == ("ml-100k with 943 users and 1,682 items", 100)
+    assert other.name == "other"
+    assert other.differs == ("on other data (ml-100k, 943 users, 1682 items)",)
     write(tmp_path / "own", run, 3, DATA.digest)
     write(tmp_path / "own-settings", run, 5, DATA.digest, model={"name": "ials"})
     own = newest(run, tmp_path)
     assert own is not None
-    assert (own.name, own.same_settings, own.same_data) == ("own", True, True)
+    assert (own.name, own.differs) == ("own", ())
     assert newest(run, tmp_path, {"name": "retrain"}) is None
+
+
+def test_an_audit_with_other_settings_is_better_than_none(run: Path, tmp_path: Path) -> None:
+    write(tmp_path / "own-settings", run, 5, DATA.digest, model={"name": "ials"})
+    audit = newest(run, tmp_path)
+    assert audit is not None
+    assert audit.differs == ("with other settings",)
+
+
+def test_data_that_changed_since_by_an_erasure_is_named_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ff.Federation(DATA, model=ff.MF(dim=4), path=run, source={"name": "/home/someone/ml-100k"})
+    write(tmp_path / "other", run, 9, DATA.digest[::-1])
+    audit = newest(run, tmp_path)
+    assert audit is not None
+    assert audit.differs == ("on another state of the same data (ml-100k, 943 users, 1682 items)",)
 
 
 def test_what_is_no_audit_is_left_out(run: Path, tmp_path: Path) -> None:
