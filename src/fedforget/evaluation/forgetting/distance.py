@@ -40,17 +40,10 @@ def overlap(lists: NDArray[np.int64], others: NDArray[np.int64]) -> Floats:
     return result
 
 
-def moved(items: Array, origin: Array, reference: Array) -> Floats:
-    """How a model moved away from its origin, seen from a reference to which the origin is rotated."""
-    left, _, right = np.linalg.svd(origin.astype(np.float64).T @ reference.astype(np.float64))
-    result: Floats = (aligned(items, origin) - origin) @ (left @ right)
-    return result
-
-
-def projection(items: Array, pushed: Array, reference: Array, direction: Floats) -> float:
-    """How far a model is from the reference along a direction; 1 is as far as the model ``pushed`` is."""
-    own, whole = (float(((aligned(one, reference) - reference) * direction).sum()) for one in (items, pushed))
-    return own / whole if abs(whole) > 1e-12 else 0.0
+def projection(apart: Floats, direction: Floats) -> float:
+    """How far a difference of two item tables goes in a direction; 1 if it is the direction itself."""
+    whole = float(np.square(direction).sum())
+    return float((apart * direction).sum()) / whole if whole > 1e-12 else 0.0
 
 
 def neighbours(own: NDArray[np.bool_], leavers: NDArray[np.bool_], count: int) -> Ints:

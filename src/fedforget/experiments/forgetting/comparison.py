@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedforget.evaluation.forgetting import distance
-from fedforget.evaluation.forgetting.scores import Ints
-from fedforget.experiments.forgetting.methods import RETRAIN
+from fedforget.evaluation.forgetting.scores import Floats, Ints
+from fedforget.experiments.forgetting.methods import NONE, RETRAIN
 from fedforget.experiments.forgetting.worlds import Outcome
+from fedforget.models.parameters import Array
 
 #: Items with the largest distance to Retrain that are named.
 WORST = 5
@@ -53,29 +54,43 @@ def between_seeds(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def poison_left(outcomes: Sequence[Outcome], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """How much of what malicious users pushed is left after each method: 1 is the attacked model, 0 is Retrain.
+    """How much of what malicious users pushed is left after each method: 1 in the attacked model, 0 where nothing is.
 
-    The direction of the push is taken from the worlds with other seeds (attacked − Retrain, mean), so that it has none
-    of the chance of the world in which it is looked for. ``deviation`` is that over worlds, ``between_seeds`` what is
-    found in Retrain with another seed, where there is nothing.
+    Both worlds of a pair have one seed, and different attackers. The direction is the difference of the two attacked
+    models; what is left of it is the projection of the difference of the two models after the method. What a method
+    does to every model, whoever attacked, cancels. ``deviation`` is that over worlds; ``chance`` is the deviation of
+    the same between models of Retrain with other seeds, which no attacker has touched.
     """
-    if not outcomes:
-        return {}
     found: dict[str, list[float]] = {name: [] for name in names}
-    others: list[float] = []
+    chance: list[float] = []
     for place, own in enumerate(outcomes):
-        elsewhere = [other.arrays for number, other in enumerate(outcomes) if number // 2 != place // 2]
-        pushed, reference = own.arrays["none/items"], own.arrays["retrain/items"]
-        pushes = [distance.moved(one["none/items"], one["retrain/items"], reference) for one in elsewhere]
-        direction = np.mean(pushes, axis=0)
+        frame = own.arrays["retrain/items"]
+        pair = [own, outcomes[place ^ 1]]
+        direction = _apart(pair, NONE, frame)
         for name, values in found.items():
-            values.append(distance.projection(own.arrays[f"{name}/items"], pushed, reference, direction))
-        others += [distance.projection(one["retrain/items"], pushed, reference, direction) for one in elsewhere]
-    between = float(np.mean(others))
-    return {
-        name: {"projection": float(np.mean(one)), "deviation": float(np.std(one, ddof=1)), "between_seeds": between}
-        for name, one in found.items()
-    }
+            values.append(distance.projection(_apart(pair, name, frame), direction))
+        others = [(number // 2, one) for number, one in enumerate(outcomes) if number // 2 != place // 2]
+        untouched = [(seed, distance.aligned(one.arrays["retrain/items"], frame)) for seed, one in others]
+        chance += [distance.projection(a - b, direction) for (s, a), (t, b) in combinations(untouched, 2) if s != t]
+    return (
+        {
+            name: {
+                "projection": float(np.mean(one)),
+                "deviation": float(np.std(one, ddof=1)),
+                "chance": float(np.std(chance)),
+            }
+            for name, one in found.items()
+        }
+        if outcomes
+        else {}
+    )
+
+
+def _apart(pair: Sequence[Outcome], name: str, frame: Array) -> Floats:
+    """The difference of the item tables after a method in two worlds, both rotated onto a frame."""
+    one, other = (distance.aligned(outcome.arrays[f"{name}/items"], frame) for outcome in pair)
+    result: Floats = one - other
+    return result
 
 
 def _compared(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -36,9 +36,10 @@ CAPTION = (
     "from their difference who left, whatever the method; this is no part of the verdict."
 )
 DISTANCES = (
-    "Item tables are rotated onto each other. Furthest items: their ranks by popularity. Poison: how far the model is "
-    "from Retrain in the direction that malicious users pushed, as a share of the attacked model's distance. The last "
-    "line is Retrain with another seed: a method within this distance is as close as chance allows."
+    "Item tables are rotated onto each other. Furthest items: their ranks by popularity. Poison: what is left of "
+    "the push of malicious users, 1 in the attacked model: how much two models that were attacked by different users "
+    "still differ the same way after the method. The last line is Retrain with another seed: a method within this "
+    "distance is as close as chance allows."
 )
 METRIC = "full_ndcg"
 #: Kinds of rows: one that names the following ones, and that of Retrain.
@@ -101,7 +102,7 @@ def _distances(audit: Audit) -> str:
     rows = [(_distance_cells(name, one), _kind(name)) for name, one in found.items()]
     between = found[RETRAIN]
     seeds, accuracy = between["between_seeds"], between["accuracy"]
-    poison = f"{between['poison']['between_seeds']:.2f}" if "poison" in between else "–"
+    poison = f"± {between['poison']['chance']:.2f}" if "poison" in between else "–"
     cells = [
         "Retrain, other seed",
         *_shares(seeds),
