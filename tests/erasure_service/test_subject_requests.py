@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -195,6 +196,31 @@ def test_threads_store_each_request_once(store):
     for thread in threads:
         thread.join()
     assert store.counts()[State.PENDING] == 20
+
+
+def in_thread(function):
+    """What a function returns in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def test_what_is_committed_is_seen_while_another_thread_reads_many_requests(store):
+    for _ in range(3):
+        store.add(made())
+    unfinished = store.reader.execute("SELECT * FROM subject_request")
+    unfinished.fetchone()
+    request = store.add(made())
+    assert in_thread(lambda: store.find(request.reference)) == request
+    assert len(unfinished.fetchall()) == 2, "the other thread reads on as it began"
+
+
+def test_readers_are_closed_with_their_thread_or_with_the_store(store):
+    assert in_thread(lambda: store.reader) is not store.reader
+    assert len(store._readers._opened) == 1, "that of the thread which has ended is gone"
+    reader = store.reader
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        reader.execute("SELECT 1")
 
 
 @pytest.mark.parametrize(

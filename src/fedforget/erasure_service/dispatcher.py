@@ -156,7 +156,7 @@ class Dispatcher:
         """Begin an erasure: stored first, then queued, so that a kill in between loses nothing."""
         with self.requests.writing():
             self._store(requests, erasure)
-            self.notifications.add(self.requests.of_batch(erasure.id))
+            self.notifications.add(requests)
         self._queue(erasure)
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
 
@@ -224,7 +224,7 @@ class Dispatcher:
     def _return(self, erasure: str, reason: str) -> None:
         """Make the requests of an erasure pending again, for a while."""
         with self.requests.writing():
-            requests = self.requests.of_batch(erasure)
+            requests = self.requests.of_batch(erasure, self.requests.db)
             self.requests.return_batch(erasure, reason, self.clock() + RETRY_SECONDS)
             self.notifications.add(requests)
 

@@ -50,7 +50,6 @@ class ErasureService:
         self.key = CurrentKey(run, key, certificate)
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
-        self.callbacks = CallbackStore(self.requests.reader)
         self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.url)
         client = CallbackClient(self.settings.callback_targets, settings.callback_private)
         own = CallbackStore(open_state(run, callbacks.SCHEMA))
@@ -66,6 +65,11 @@ class ErasureService:
             status=lambda: self.worker.status,
             wake=self.worker.wake,
         )
+
+    @property
+    def callbacks(self) -> CallbackStore:
+        """The callbacks, for the current thread to read."""
+        return CallbackStore(self.requests.reader)
 
     def start(self) -> None:
         """Start the worker and the threads."""

@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fedforget.erasure_service.readers import Readers
 from fedforget.errors import FedForgetError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import scrub_if_free, transaction
@@ -121,18 +122,22 @@ def ids_like(text: str) -> list[UserId]:
 
 
 class SubjectRequests:
-    """The requests of a run. One thread at a time writes; ``reader`` is for the thread that answers calls."""
+    """The requests of a run. One thread at a time writes; each thread reads by a connection of its own."""
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self.db, self._lock = db, threading.RLock()
+        self.db.row_factory = sqlite3.Row
+        self._readers = Readers(path)
         self._deleted = True  # a process before this one may have been killed between deleting and scrubbing
-        self.reader = sqlite3.connect(path, check_same_thread=False)
-        for connection in (self.db, self.reader):
-            connection.row_factory = sqlite3.Row
-        self.reader.execute("PRAGMA query_only = ON")
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """The connection by which the current thread reads what is committed."""
+        return self._readers.get()
 
     def close(self) -> None:
-        self.reader.close()
+        """Close the connections that read."""
+        self._readers.close()
 
     @contextmanager
     def writing(self, *, scrubbed: bool = False) -> Iterator[sqlite3.Connection]:
@@ -173,10 +178,10 @@ class SubjectRequests:
         query = "SELECT * FROM subject_request WHERE state IN (SELECT value FROM json_each(?)) ORDER BY received"
         return [SubjectRequest.of_row(row) for row in (db or self.reader).execute(query, (json.dumps(states),))]
 
-    def of_batch(self, batch: str) -> list[SubjectRequest]:
+    def of_batch(self, batch: str, db: sqlite3.Connection | None = None) -> list[SubjectRequest]:
         """The requests of a batch."""
         query = "SELECT * FROM subject_request WHERE batch = ? ORDER BY received"
-        return [SubjectRequest.of_row(row) for row in self.db.execute(query, (batch,))]
+        return [SubjectRequest.of_row(row) for row in (db or self.reader).execute(query, (batch,))]
 
     def page(self, limit: int, before: tuple[float, str] | None, state: State | None) -> list[SubjectRequest]:
         """The newest requests, or those that came before one (its time and reference)."""
@@ -214,19 +219,16 @@ class SubjectRequests:
 
     def batches(self) -> list[sqlite3.Row]:
         """The batches that are not finished, oldest first."""
-        with self._lock:
-            return self.db.execute("SELECT * FROM batch WHERE state = 'queued' ORDER BY created").fetchall()
+        return self.reader.execute("SELECT * FROM batch WHERE state = 'queued' ORDER BY created").fetchall()
 
     def closed_batches(self, erasures: Collection[str]) -> list[str]:
         """Those of some erasures that are batches of requests and finished, or refused."""
         query = "SELECT id FROM batch WHERE state != 'queued' AND id IN (SELECT value FROM json_each(?))"
-        with self._lock:
-            return [row["id"] for row in self.db.execute(query, (json.dumps(list(erasures)),))]
+        return [row["id"] for row in self.reader.execute(query, (json.dumps(list(erasures)),))]
 
     def last_batch(self) -> float | None:
         """When the last batch was made."""
-        with self._lock:
-            found: float | None = self.db.execute("SELECT MAX(created) FROM batch").fetchone()[0]
+        found: float | None = self.reader.execute("SELECT MAX(created) FROM batch").fetchone()[0]
         return found
 
     def finish(self, reference: str, state: State, now: float, statement: str | None = None) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from fedforget.erasure_service.callbacks import CallbackStore
 from fedforget.erasure_service.page.audits import Audit, NewestAudit
 from fedforget.erasure_service.page.federation_view import FederationView, duration, federation_view
 from fedforget.erasure_service.page.receipt_book import ReceiptBook, Receipts
@@ -64,7 +63,6 @@ class Pages:
     def __init__(self, service: ErasureService) -> None:
         self.service = service
         self.receipts = ReceiptBook(service.run)
-        self._callbacks = CallbackStore(service.requests.reader)
         self._audits: NewestAudit | None = None
 
     def overview(self, visitor: Visitor) -> Overview:
@@ -140,8 +138,9 @@ class Pages:
 
     def _callback_counts(self) -> list[tuple[str, int]]:
         """How callbacks ended, in words, and how many wait."""
-        counts = [(outcome.replace("_", " "), count) for outcome, count in self._callbacks.counts().items()]
-        waiting = self._callbacks.waiting()
+        callbacks = self.service.callbacks
+        counts = [(outcome.replace("_", " "), count) for outcome, count in callbacks.counts().items()]
+        waiting = callbacks.waiting()
         return [*counts, *([("waiting", waiting)] if waiting else [])]
 
     def _audit(self, status: RunStatus | None) -> Audit | None:
