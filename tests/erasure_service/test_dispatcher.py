@@ -14,8 +14,14 @@ pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
 from fedforget.attestation.verify import verify_run
-from fedforget.erasure_service.dispatcher import RETRY_SECONDS
-from fedforget.erasure_service.subject_requests import ConflictError, State, pseudonyms_of, reference_of
+from fedforget.erasure_service.subject_requests import (
+    RETRY_SECONDS,
+    ConflictError,
+    State,
+    SubjectRequest,
+    pseudonyms_of,
+    reference_of,
+)
 from fedforget.erasure_service.tokens import Role
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.simulation.federation import Federation
@@ -302,11 +308,22 @@ def test_a_clock_that_was_ahead_holds_nothing_up(make, run):
     second = ask(service, "3")
     service.dispatcher.clock.passed = 86400.0 + 60
     service.dispatcher.tick()
-    assert state_of(service, second) is State.PENDING, "a day after now, not after the wrong time"
-    with service.requests.writing() as db:
-        db.execute("UPDATE batch SET created = created - 366 * 86400")
+    assert state_of(service, second) is State.IN_PROGRESS, "a day after it came, not after the wrong time"
+
+
+def test_no_request_is_loaded_before_a_batch_starts(make, monkeypatch):
+    service = make(batch_every="24h", approval=True)
+    for user in "123":
+        ask(service, user)
+    reference = reference_of(ask(service, "4"))
+    service.requests.approve(reference)
+    loaded, of_row = [], SubjectRequest.of_row
+    monkeypatch.setattr(SubjectRequest, "of_row", lambda row: loaded.append(row["reference"]) or of_row(row))
     service.dispatcher.tick()
-    assert state_of(service, second) is State.IN_PROGRESS
+    assert loaded == []
+    service.dispatcher.clock.passed = 86400.0
+    service.dispatcher.tick()
+    assert set(loaded) == {reference}
 
 
 def test_start_now_is_not_lost_by_a_cancellation(make, run, monkeypatch):

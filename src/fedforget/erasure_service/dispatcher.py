@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -24,7 +25,14 @@ from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import Place, QueueFiles
 from fedforget.erasure_service.status import RunStatus
-from fedforget.erasure_service.subject_requests import ConflictError, State, SubjectRequest, SubjectRequests
+from fedforget.erasure_service.subject_requests import (
+    RETRY_SECONDS,
+    ConflictError,
+    State,
+    SubjectRequest,
+    SubjectRequests,
+)
+from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
 from fedforget.server.erasure_queue import NO_MEMBER
 from fedforget.server.receipt import Receipt
@@ -32,8 +40,6 @@ from fedforget.server.request import ErasureRequest
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
-#: Seconds after which requests are tried again whose erasure was refused.
-RETRY_SECONDS = 600.0
 #: Why requests are pending again.
 REMOVED = "Its erasure was removed from the queue."
 NOT_ALONE = "The run cannot forget these items alone; the whole person can be forgotten."
@@ -122,35 +128,36 @@ class Dispatcher:
         status, now = self.status(), self.clock()
         if status is None or not status.method or status.estimate_seconds is None:
             return  # nobody's request is carried out, a member's or not
+        self._warn_of_deadlines()
         asked = self._start_now.is_set()
         self._start_now.clear()
-        pending = self.requests.in_state(State.PENDING)
-        self._warn_of_deadlines([request for request in pending if not request.approved])
-        waiting = [one for one in pending if one.approved and (asked or not _rests(one, now))]
-        times = [(request.received, request.deadline) for request in waiting]
-        why = "operator" if waiting and asked else self.batching.due(times, self._last_batch(now), now, self.duration())
-        if why is None or (busy and why not in ("operator", "deadline")):
+        at = math.inf if asked else now
+        waiting = self.requests.waiting(at)
+        why = self._why(waiting, asked=asked, now=now)
+        if waiting is None or why is None or (busy and why not in ("operator", "deadline")):
             return
         if why == "deadline":
-            log.warning("a deadline is near: %d requests are carried out now", len(waiting))
+            log.warning("a deadline is near: %d requests are carried out now", waiting.count)
         try:
-            self._start(waiting, combined(waiting, status.method))
+            requests = self.requests.ready(at)
+            self._start(requests, combined(requests, status.method))
         except BaseException:
             if asked:
                 self._start_now.set()
             raise
 
-    def _last_batch(self, now: float) -> float | None:
-        """When the last batch was made, by a clock that may have been wrong then."""
-        last = self.requests.last_batch()
-        return None if last is None else min(last, now)
+    def _why(self, waiting: Waiting | None, *, asked: bool, now: float) -> str | None:
+        """Why the requests that wait are due; None if they are not."""
+        if waiting is None or asked:
+            return None if waiting is None else "operator"
+        return self.batching.due(waiting, self.requests.last_batch(), now, self.duration())
 
-    def _warn_of_deadlines(self, unapproved: Sequence[SubjectRequest]) -> None:
+    def _warn_of_deadlines(self) -> None:
         """Log once of each request that waits for approval near its deadline."""
-        near = {request.reference for request in unapproved if self._is_late(request)}
-        for reference in sorted(near - self._warned):
+        near = self.requests.unapproved(self.clock() + self.batching.margin(self.duration()))
+        for reference in sorted(set(near) - self._warned):
             log.warning("request %s waits for approval and its deadline is near", reference)
-        self._warned |= near
+        self._warned = set(near)
 
     def _start(self, requests: Sequence[SubjectRequest], erasure: ErasureRequest) -> None:
         """Begin an erasure: stored first, then queued, so that a kill in between loses nothing."""
@@ -260,11 +267,6 @@ class Dispatcher:
 
     def _is_late(self, request: SubjectRequest) -> bool:
         return self.batching.is_near(request.deadline, self.clock(), self.duration())
-
-
-def _rests(request: SubjectRequest, now: float) -> bool:
-    """Whether a request that was refused is not tried again yet; further ahead it was set by a wrong clock."""
-    return now < request.not_before <= now + RETRY_SECONDS
 
 
 def _open_wipes(receipt: Receipt) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
+from fedforget.erasure_service.batching import SKEW
 from fedforget.erasure_service.callback_address import CallbackError, validate
 from fedforget.erasure_service.opendsr import CreateRequest
 from fedforget.erasure_service.subject_requests import (
@@ -20,9 +21,6 @@ from fedforget.erasure_service.tokens import Holder
 
 if TYPE_CHECKING:
     from fedforget.erasure_service.service import ErasureService
-
-#: Seconds by which clocks may differ.
-SKEW = 300.0
 
 
 def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: Holder) -> SubjectRequest:

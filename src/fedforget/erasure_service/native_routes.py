@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
@@ -125,9 +126,9 @@ async def cancel_request(request: Request, reference: Reference, holder: Operato
 async def start_now(request: Request, holder: Operator) -> models.Started:
     """Carry out all approved requests that wait, now."""
     service = _service(request)
-    waiting = len([one for one in service.requests.in_state(State.PENDING) if one.approved])
+    waiting = service.requests.waiting(math.inf)
     service.dispatcher.wake(start_now=True)
-    return models.Started(waiting=waiting)
+    return models.Started(waiting=0 if waiting is None else waiting.count)
 
 
 @router.get("/receipts", responses=documented())

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.erasure_service.readers import Readers
+from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import scrub_if_free, transaction
@@ -39,10 +40,16 @@ CREATE TABLE IF NOT EXISTS subject_request (
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
 CREATE INDEX IF NOT EXISTS subject_request_batch ON subject_request (batch);
+CREATE INDEX IF NOT EXISTS subject_request_waiting ON subject_request
+    (state, approved, deadline, received, not_before);
 CREATE TABLE IF NOT EXISTS batch (
     id TEXT PRIMARY KEY, state TEXT NOT NULL, created REAL NOT NULL, not_before REAL NOT NULL, content TEXT
 ) WITHOUT ROWID;
 """
+#: Seconds after which requests are tried again whose erasure was refused.
+RETRY_SECONDS = 600.0
+#: Requests that a batch may carry out at a time; further ahead ``not_before`` was set by a clock that was wrong.
+_READY = f"state = 'pending' AND approved = 1 AND NOT (:now < not_before AND not_before <= :now + {RETRY_SECONDS})"
 #: Characters of a reference: it is shown in pages, logs and lists.
 REFERENCE = 16
 
@@ -191,6 +198,22 @@ class SubjectRequests:
         )
         rows = self.reader.execute(query, (*(before or (9e18, "")), state, state, limit))
         return [SubjectRequest.of_row(row) for row in rows]
+
+    def waiting(self, now: float) -> Waiting | None:
+        """The requests that may be carried out at a time; None if there are none."""
+        query = f"SELECT COUNT(*), MIN(received), MIN(deadline) FROM subject_request WHERE {_READY}"
+        count, received, deadline = self.reader.execute(query, {"now": now}).fetchone()
+        return Waiting(count, received, deadline) if count else None
+
+    def ready(self, now: float) -> list[SubjectRequest]:
+        """The requests that may be carried out at a time, oldest first."""
+        query = f"SELECT * FROM subject_request WHERE {_READY} ORDER BY received"
+        return [SubjectRequest.of_row(row) for row in self.reader.execute(query, {"now": now})]
+
+    def unapproved(self, before: float) -> list[str]:
+        """The references of the requests that wait for approval and have a deadline before a time."""
+        query = "SELECT reference FROM subject_request WHERE state = 'pending' AND approved = 0 AND deadline < ?"
+        return [row["reference"] for row in self.reader.execute(query, (before,))]
 
     def counts(self) -> dict[State, int]:
         """The number of requests in each state."""

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedforget.erasure_service.subject_requests import State, SubjectRequest, SubjectRequests
+from fedforget.erasure_service.waiting import Waiting
 
 OPEN = (State.PENDING, State.IN_PROGRESS)
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The requests that wait for the next batch: their number, and the earliest times among them."""
-
-    count: int
-    received: float
-    deadline: float
 
 
 class RequestLists:

@@ -11,13 +11,14 @@ from pathlib import Path
 from fedforget.erasure_service.page.audits import Audit, NewestAudit
 from fedforget.erasure_service.page.federation_view import FederationView, duration, federation_view
 from fedforget.erasure_service.page.receipt_book import ReceiptBook, Receipts
-from fedforget.erasure_service.page.request_lists import RequestLists, Waiting
+from fedforget.erasure_service.page.request_lists import RequestLists
 from fedforget.erasure_service.page.request_view import LABELS, RequestRow, request_row
 from fedforget.erasure_service.page.times import Moment
 from fedforget.erasure_service.page.visitors import Visitor
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
+from fedforget.erasure_service.waiting import Waiting
 
 #: Requests that are listed on the first page.
 MOST_OPEN, MOST_FINISHED, MOST_RECEIPTS = 25, 5, 10
