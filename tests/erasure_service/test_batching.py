@@ -99,10 +99,10 @@ def test_nothing_waits_until_its_deadline(every, hour, size, last, duration, wai
 @given(st.floats(0, 400 * DAY), st.integers(0, 5), st.floats(0, DAY))
 def test_the_expected_time_is_finite_and_not_in_the_past(every, size, duration):
     batching = Batching(timedelta(seconds=every), None, size)
-    expected = batching.expected(NOW, FAR, None, NOW, duration)
+    expected = batching.latest_start(NOW, FAR, None, NOW, duration) + duration
     assert NOW + duration <= expected <= FAR
 
 
 @pytest.mark.parametrize("deadline", [-DAY, 0.0, DAY])
 def test_a_deadline_that_is_over_or_near_is_expected_now(deadline):
-    assert Batching(every=timedelta(days=5)).expected(NOW, NOW + deadline, None, NOW, 10.0) == NOW + 10.0
+    assert Batching(every=timedelta(days=5)).latest_start(NOW, NOW + deadline, None, NOW, 10.0) == NOW

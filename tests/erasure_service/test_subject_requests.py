@@ -133,28 +133,6 @@ def test_a_finished_request_cannot_be_finished_again(store):
         store.finish(request.reference, State.COMPLETED, NOW)
 
 
-def test_a_batch_takes_pending_requests_only(store):
-    first, second = store.add(made()), store.add(made())
-    store.finish(second.reference, State.CANCELLED, NOW)
-    with pytest.raises(ConflictError):
-        store.start("batch", {"id": "batch"}, [first.reference, second.reference], NOW, NOW)
-    assert store.find(first.reference).state is State.PENDING, "nothing of the batch is stored"
-    assert store.batches() == []
-    store.start("batch", {"id": "batch"}, [first.reference], NOW, NOW)
-    assert store.find(first.reference).state is State.IN_PROGRESS
-    assert [row["id"] for row in store.batches()] == ["batch"]
-    assert store.last_batch() == NOW
-
-
-def test_a_refused_batch_returns_its_requests(store):
-    request = store.add(made())
-    store.start("batch", {}, [request.reference], NOW, NOW)
-    store.return_batch("batch", "too few would remain", NOW + 600)
-    again = store.find(request.reference)
-    assert (again.state, again.note, again.not_before) == (State.PENDING, "too few would remain", NOW + 600)
-    assert store.batches() == []
-
-
 def test_approval_is_only_for_pending_requests(store):
     request = store.add(made(approved=False))
     store.approve(request.reference)

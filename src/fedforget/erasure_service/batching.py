@@ -58,6 +58,6 @@ class Batching:
             return "time"
         return "time" if self.next_start(waiting.received, last, now) <= now else None
 
-    def expected(self, received: float, deadline: float, last: float | None, now: float, duration: float) -> float:
-        """When a request is expected to be done: the same for everybody, so that it does not tell who is a member."""
-        return max(min(self.next_start(received, last, now), deadline - self.margin(duration)), now) + duration
+    def latest_start(self, received: float, deadline: float, last: float | None, now: float, duration: float) -> float:
+        """When a request is carried out at the latest, if nothing else is: the same for everybody."""
+        return max(min(self.next_start(received, last, now), deadline - self.margin(duration)), now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -17,7 +16,7 @@ from fedforget.erasure_service.subject_requests import (
     pseudonyms_of,
     reference_of,
 )
-from fedforget.erasure_service.tokens import Holder
+from fedforget.erasure_service.tokens import Holder, Role
 
 if TYPE_CHECKING:
     from fedforget.erasure_service.service import ErasureService
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: Holder) -> SubjectRequest:
     """Check and store a request. What is unknown is accepted like what is known: the answer tells nothing about it."""
-    id_, now = str(asked.subject_request_id), time.time()
+    id_, now = str(asked.subject_request_id), service.dispatcher.clock()
     if asked.submitted_time.timestamp() > now + SKEW:
         raise HTTPException(400, "submitted_time is in the future.")
     if asked.items and service.engine != "simulation":
@@ -40,9 +39,6 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
     batching, requests = service.settings.batching, service.requests
     submitted = min(asked.submitted_time.timestamp(), now)
     deadline = submitted + batching.deadline.total_seconds()
-    duration = service.dispatcher.duration()
-    expected = batching.expected(now, deadline, requests.last_batch(), now, duration)
-    expected += duration if requests.batches() else 0.0
     stored = requests.add(
         SubjectRequest(
             reference_of(id_),
@@ -57,7 +53,7 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
             now,
             submitted,
             deadline,
-            expected,
+            service.dispatcher.expected(deadline),
             State.PENDING,
             approved=not service.settings.approval,
         )
@@ -66,11 +62,15 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
     return stored
 
 
-def cancel(service: ErasureService, reference: str) -> None:
-    """Cancel a pending request."""
+def cancel(service: ErasureService, reference: str, holder: Holder) -> None:
+    """Cancel a pending request; operators may also cancel one that waits again since its erasure was refused."""
     with service.requests.writing(scrubbed=True):
         before = service.requests.find(reference, service.requests.db)
-        if before is None or before.state != State.PENDING:
-            raise HTTPException(400, "The request is not pending any more.")
-        service.requests.finish(reference, State.CANCELLED, time.time())
+        assert before is not None
+        if before.state == State.CANCELLED:
+            return
+        state = before.state if holder.role == Role.OPERATOR else before.told
+        if state != State.PENDING:
+            raise HTTPException(400, f"The request is {state}; only a pending one can be cancelled.")
+        service.requests.finish(reference, State.CANCELLED, service.dispatcher.clock())
         service.notifications.add_one(reference, before)

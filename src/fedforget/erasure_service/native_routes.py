@@ -118,7 +118,7 @@ async def approve(request: Request, reference: Reference, holder: Operator) -> m
 async def cancel_request(request: Request, reference: Reference, holder: Operator) -> models.Queued:
     """Cancel a pending request."""
     service = _known(request, reference)
-    await to_thread.run_sync(cancel, service, reference)
+    await to_thread.run_sync(cancel, service, reference, holder)
     return _queued(service, reference)
 
 

@@ -195,7 +195,7 @@ def status_of(request: SubjectRequest, id_: str, base: str) -> Status:
     return Status(
         controller_id=request.holder,
         subject_request_id=id_,
-        request_status=request.state,
+        request_status=request.told,
         received_time=rfc3339(request.received),
         expected_completion_time=rfc3339(request.expected),
         completed_time=None if not done or request.finished is None else rfc3339(request.finished),

@@ -33,9 +33,12 @@ class RequestLists:
         return [SubjectRequest.of_row(row) for row in rows]
 
     def counts(self) -> dict[State, int]:
-        """The number of requests in each state."""
-        query = "SELECT state, COUNT(*) FROM subject_request WHERE (? IS NULL OR holder = ?) GROUP BY state"
-        found = dict(self._db.execute(query, (self._holder, self._holder)).fetchall())
+        """The number of requests in each state; for a holder in the state that it is told."""
+        query = (
+            "SELECT iif(:holder IS NULL OR state != 'pending' OR NOT returned, state, 'in_progress') AS told, COUNT(*) "
+            "FROM subject_request WHERE (:holder IS NULL OR holder = :holder) GROUP BY told"
+        )
+        found = dict(self._db.execute(query, {"holder": self._holder}).fetchall())
         return {state: found.get(state, 0) for state in State}
 
     def waiting(self) -> Waiting | None:

@@ -96,7 +96,7 @@ async def approve(request: Request, reference: str, fields: Operated) -> Respons
 async def cancel_request(request: Request, reference: str, fields: Asked) -> Response:
     """Cancel a pending request: any for operators, their own for requesters."""
     _find(request, reference, request.state.visitor)
-    await to_thread.run_sync(cancel, service_of(request), reference)
+    await to_thread.run_sync(cancel, service_of(request), reference, request.state.visitor.holder)
     return RedirectResponse("/?done=cancelled", 303)
 
 

@@ -124,8 +124,8 @@ class Pages:
     def _next(self, waiting: Waiting, now: float) -> Moment | None:
         """When those who wait are carried out at the latest."""
         batching, seconds = self.service.settings.batching, self.service.dispatcher.duration()
-        last = self.service.requests.last_batch()
-        when = batching.expected(waiting.received, waiting.deadline, last, now, seconds) - seconds
+        last = self.service.batches.last()
+        when = batching.latest_start(waiting.received, waiting.deadline, last, now, seconds)
         return Moment.of(when, now) if isfinite(when) else None
 
     def _rule(self) -> str:
