@@ -207,7 +207,7 @@ def test_nobody_is_told_apart_while_nobody_can_be_forgotten(make, run):
 
 def test_a_person_of_whom_no_item_would_remain_is_forgotten(make, run):
     fed = Federation.open(run)
-    user, items = fed.members[5], [str(item) for item in fed.train.item_ids.tolist()]
+    user, items = fed.members[5], fed.train.item_ids.tolist()
     fed.close()
     service = make()
     ids = [ask(service, name, extensions={"fedforget": {"items": items}}) for name in (str(user), "nobody")]
@@ -222,7 +222,7 @@ def test_items_of_many_persons_are_one_erasure(make, run):
     users, item_of = fed.members[:6], {user: fed.train.item_ids_of(user)[0] for user in fed.members}
     fed.close()
     service = make()
-    ids = [ask(service, str(user), extensions={"fedforget": {"items": [str(item_of[user])]}}) for user in users[:4]]
+    ids = [ask(service, str(user), extensions={"fedforget": {"items": [item_of[user]]}}) for user in users[:4]]
     ids += [ask(service, str(user)) for user in users[3:]]
     service.dispatcher.tick()
     assert queued(run) == 1
@@ -352,7 +352,7 @@ def test_items_of_a_person_who_stays(make, run):
     items = fed.train.item_ids_of(user)[:2]
     fed.close()
     service = make()
-    id_ = ask(service, str(user), extensions={"fedforget": {"items": [str(item) for item in items]}})
+    id_ = ask(service, str(user), extensions={"fedforget": {"items": items}})
     service.dispatcher.tick()
     carry_out(service, run)
     assert state_of(service, id_) is State.COMPLETED
@@ -361,6 +361,18 @@ def test_items_of_a_person_who_stays(make, run):
     assert not set(items) & set(fed.train.item_ids_of(user))
     assert persons(run) == list(pseudonyms_of(id_, [str(user)]))
     assert verify_run(run).passed
+
+
+def test_an_item_is_not_taken_for_another_one(make, run):
+    fed = Federation.open(run)
+    user = fed.members[5]
+    item, *_ = fed.train.item_ids_of(user)
+    fed.close()
+    service = make()
+    id_ = ask(service, str(user), extensions={"fedforget": {"items": [str(item)]}})
+    carry_out(service, run)
+    assert state_of(service, id_) is State.COMPLETED
+    assert item in Federation.open(run).train.item_ids_of(user)
 
 
 def test_erasures_of_the_command_line_are_signed_too(make, run):

@@ -22,8 +22,19 @@ if TYPE_CHECKING:
     from fedforget.erasure_service.service import ErasureService
 
 
-def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: Holder) -> SubjectRequest:
-    """Check and store a request. What is unknown is accepted like what is known: the answer tells nothing about it."""
+def intake(service: ErasureService, asked: CreateRequest, holder: Holder) -> SubjectRequest:
+    """Check and store a request. One that is stored already is answered from there, whatever settings are now."""
+    id_ = str(asked.subject_request_id)
+    digest = digest_of(id_, asked.canonical())
+    if (known := service.requests.find(reference_of(id_))) is not None:
+        return known.again(holder.id, digest)
+    stored = service.requests.add(_checked(service, asked, holder, digest))
+    service.dispatcher.wake()
+    return stored
+
+
+def _checked(service: ErasureService, asked: CreateRequest, holder: Holder, digest: str) -> SubjectRequest:
+    """A new request. What is unknown is accepted like what is known: the answer tells nothing about it."""
     id_, now = str(asked.subject_request_id), service.dispatcher.clock()
     if asked.submitted_time.timestamp() > now + SKEW:
         raise HTTPException(400, "submitted_time is in the future.")
@@ -31,35 +42,33 @@ def intake(service: ErasureService, asked: CreateRequest, body: bytes, holder: H
         raise HTTPException(
             400, "Items are forgotten on the user's device: fedforget device forget. Here whole persons are."
         )
+    submitted = min(asked.submitted_time.timestamp(), now)
+    deadline = submitted + service.settings.batching.deadline.total_seconds()
+    return SubjectRequest(
+        reference_of(id_),
+        id_,
+        tuple(asked.users),
+        tuple(asked.items),
+        _callback_urls(service, asked),
+        pseudonyms_of(id_, asked.users),
+        digest,
+        holder.id,
+        asked.regulation,
+        now,
+        submitted,
+        deadline,
+        service.dispatcher.expected(deadline),
+        State.PENDING,
+        approved=not service.settings.approval,
+    )
+
+
+def _callback_urls(service: ErasureService, asked: CreateRequest) -> tuple[str, ...]:
     targets, private = service.settings.callback_targets, service.settings.callback_private
     try:
-        urls = tuple(validate(url, targets, private) for url in asked.status_callback_urls)
+        return tuple(validate(url, targets, private) for url in asked.status_callback_urls)
     except CallbackError as error:
         raise HTTPException(400, f"status_callback_urls: {error.problem} {error.hint}") from error
-    batching, requests = service.settings.batching, service.requests
-    submitted = min(asked.submitted_time.timestamp(), now)
-    deadline = submitted + batching.deadline.total_seconds()
-    stored = requests.add(
-        SubjectRequest(
-            reference_of(id_),
-            id_,
-            tuple(asked.users),
-            tuple(asked.items),
-            urls,
-            pseudonyms_of(id_, asked.users),
-            digest_of(id_, body),
-            holder.id,
-            asked.regulation,
-            now,
-            submitted,
-            deadline,
-            service.dispatcher.expected(deadline),
-            State.PENDING,
-            approved=not service.settings.approval,
-        )
-    )
-    service.dispatcher.wake()
-    return stored
 
 
 def cancel(service: ErasureService, reference: str, holder: Holder) -> None:

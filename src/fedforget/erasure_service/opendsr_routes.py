@@ -64,7 +64,7 @@ async def certificate(request: Request) -> PemResponse:
 async def create(request: Request, asked: CreateRequest, holder: Requester) -> Created:
     """Ask for an erasure. The same request again gets the same answer and changes nothing."""
     service, body = request.app.state.service, await request.body()
-    stored = await to_thread.run_sync(intake, service, asked, body, holder)
+    stored = await to_thread.run_sync(intake, service, asked, holder)
     request.state.reference = stored.reference
     return _signed(request, opendsr.created(stored, str(asked.subject_request_id), body), 201)
 

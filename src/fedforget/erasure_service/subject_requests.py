@@ -106,6 +106,14 @@ class SubjectRequest:
         """
         return State.IN_PROGRESS if self.returned and self.state is State.PENDING else self.state
 
+    def again(self, holder: str, digest: str) -> SubjectRequest:
+        """This request, if the one that came with its id is the same; else an error."""
+        if self.holder != holder or not hmac.compare_digest(self.digest, digest):
+            raise ConflictError("Another request has this subject_request_id.", "Use a new UUID.")
+        if self.state is State.CANCELLED:
+            raise ConflictError("This request was cancelled.", "To ask again, use a new UUID.")
+        return self
+
 
 def reference_of(id_: str) -> str:
     """The hash that stands for a request id in lists and logs."""
@@ -117,9 +125,9 @@ def salt_of(id_: str) -> str:
     return uuid.UUID(id_).hex
 
 
-def digest_of(id_: str, body: bytes) -> str:
-    """A digest of a request's body, which only those can test who know its id."""
-    return hmac.new(uuid.UUID(id_).bytes, body, hashlib.sha256).hexdigest()
+def digest_of(id_: str, content: bytes) -> str:
+    """A digest of what a request says, which only those can test who know its id."""
+    return hmac.new(uuid.UUID(id_).bytes, content, hashlib.sha256).hexdigest()
 
 
 def pseudonyms_of(id_: str, users: Sequence[str]) -> tuple[str, ...]:
@@ -172,9 +180,7 @@ class SubjectRequests:
         """Store a request. The same request again is returned as it is stored; another one with its id is refused."""
         with self.writing() as db:
             if (known := self.find(request.reference, db)) is not None:
-                if known.holder != request.holder or not hmac.compare_digest(known.digest, request.digest):
-                    raise ConflictError("Another request has this subject_request_id.", "Use a new UUID.")
-                return known
+                return known.again(request.holder, request.digest)
             columns = {name: getattr(request, name) for name in SubjectRequest.__dataclass_fields__}
             for name in ("users", "items", "callbacks", "pseudonyms"):
                 columns[name] = json.dumps(columns[name])
