@@ -6,6 +6,7 @@ import json
 import time
 from base64 import b64decode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
 from fedforget.attestation.verify import verify_run
+from fedforget.erasure_service import completion
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
     State,
@@ -361,6 +363,9 @@ def test_items_of_a_person_who_stays(make, run):
     assert not set(items) & set(fed.train.item_ids_of(user))
     assert persons(run) == list(pseudonyms_of(id_, [str(user)]))
     assert verify_run(run).passed
+    confirmed = json.loads(service.requests.find(reference_of(id_)).statement)
+    [person] = json.loads(b64decode(confirmed["payload"]))["predicate"]["persons"]
+    assert person["items_requested"] == 2
 
 
 def test_an_item_is_not_taken_for_another_one(make, run):
@@ -432,6 +437,82 @@ def test_a_failure_is_reported_and_passes(make, run, monkeypatch):
     monkeypatch.setattr(service.dispatcher.files, "add", add)
     service.dispatcher.wake()
     _until(lambda: service.problems() == [] and queued(run) == 1)
+
+
+def test_a_damaged_batch_holds_up_no_other_one_and_is_named(make, run, monkeypatch):
+    service = make()
+    damaged = ask(service)
+    service.dispatcher.tick()
+    [batch] = service.batches.open()
+    QueuedErasures(run).carry_out()
+    sign = service.dispatcher.completion.sign
+
+    def fail(found, now, *, late):
+        if found.id == batch.id:
+            raise ValueError("the receipt cannot be read")
+        return sign(found, now, late=late)
+
+    monkeypatch.setattr(service.dispatcher.completion, "sign", fail)
+    other, cancelled = ask(service, "3"), ask(service, "4")
+    with service.requests.writing() as db:
+        db.execute("DELETE FROM subject_request WHERE reference = ?", (reference_of(cancelled),))
+    service.requests._deleted = True
+    for _ in range(3):
+        service.dispatcher.tick()
+        service.dispatcher.clock.passed += 2
+    assert service.problems() == [f"Erasure {batch.id}: ValueError"]
+    content = b"".join(path.read_bytes() for path in run.glob("service/service.sqlite*"))
+    assert cancelled.encode() not in content, "deleted content is removed in any case"
+    QueuedErasures(run).carry_out()
+    for _ in range(2):
+        service.dispatcher.tick()
+        service.dispatcher.clock.passed += 2
+    assert state_of(service, other) is State.COMPLETED
+    assert state_of(service, damaged) is State.IN_PROGRESS
+    monkeypatch.undo()
+    service.dispatcher.tick()
+    assert state_of(service, damaged) is State.COMPLETED
+    assert service.problems() == []
+
+
+def test_a_batch_that_cannot_be_read_is_named_and_others_start(make, run):
+    service = make()
+    damaged = ask(service)
+    service.dispatcher.tick()
+    [batch] = service.batches.open()
+    ErasureQueue(run).remove(batch.id)
+    with service.requests.writing() as db:
+        db.execute("UPDATE batch SET content = '{'")
+    other = ask(service, "3")
+    service.stop()
+    service = make()
+    service.dispatcher.tick()
+    assert service.problems() == [f"Erasure {batch.id}: JSONDecodeError"]
+    assert state_of(service, other) is State.IN_PROGRESS
+    assert state_of(service, damaged) is State.IN_PROGRESS
+
+
+def test_requests_are_completed_in_chunks_and_calls_answered_in_between(make, run, monkeypatch):
+    monkeypatch.setattr(completion, "CHUNK", 2)
+    service = make()
+    ids = [ask(service, f"nobody-{place}") for place in range(5)]
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    service.dispatcher.clock.passed += 2
+    found, unfinished = [], service.requests.unfinished
+
+    def look(batch, limit):
+        free = service.requests._lock.acquire(blocking=False)
+        with ThreadPoolExecutor(1) as pool:
+            found.append((free, pool.submit(service.requests.counts).result()[State.COMPLETED]))
+        service.requests._lock.release()
+        return unfinished(batch, limit)
+
+    monkeypatch.setattr(service.requests, "unfinished", look)
+    service.dispatcher.tick()
+    assert found == [(True, done) for done in (0, 2, 4, 5)]
+    assert [state_of(service, id_) for id_ in ids] == [State.COMPLETED] * 5
 
 
 def _until(condition: Callable[[], bool]) -> None:
