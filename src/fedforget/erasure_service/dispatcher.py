@@ -91,14 +91,17 @@ class Dispatcher:
         return self.holds().replay
 
     def expected(self, deadline: float) -> float:
-        """When a request that comes now is completed at the latest: the same for everybody."""
+        """When a request that comes now is completed at the latest: the same for everybody.
+
+        The batch before it may take longer than any before, and so prolong the holds of its own.
+        """
         now, holds = self.clock(), self.holds()
         free = self.batches.busy_until(now)
         if any(batch.turn is None for batch in self.batches.open()):
             free = max(free, now + QUEUE_SECONDS + holds.replay)
         start = max(self.batching.latest_start(now, deadline, self.batches.last(), now, holds.replay), free)
-        late = deadline - self.batching.margin(holds.replay)
-        return max(start + holds.replay, min(start + holds.completion, late)) + QUEUE_SECONDS
+        own, late = holds.grown(), deadline - self.batching.margin(holds.replay)
+        return max(start + own.replay, min(start + own.completion, late)) + QUEUE_SECONDS
 
     def tick(self) -> None:
         """Do whatever can be done now. What fails becomes a warning and does not hold up the rest."""

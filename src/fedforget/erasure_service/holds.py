@@ -23,3 +23,7 @@ class Holds:
         """From the estimate of an erasure, and the seconds that earlier ones took to be replayed and confirmed."""
         replay = max([ESTIMATES * estimate, *(MARGIN * seconds for seconds in replays)]) + SPARE_SECONDS
         return cls(replay, max([replay, *(MARGIN * seconds for seconds in confirmations)]))
+
+    def grown(self) -> Holds:
+        """The holds after a batch that took as long as these allow."""
+        return Holds(MARGIN * self.replay + SPARE_SECONDS, MARGIN * self.completion + SPARE_SECONDS)
