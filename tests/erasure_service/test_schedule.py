@@ -133,7 +133,7 @@ def world(prepared, folder, **settings: Any) -> Iterator[World]:
     shutil.copytree(prepared, run)
     service = service_on(run, callback_hosts=("calls.example",), rate=1e6, **settings)
     service.worker.status = replace(service.worker.status, estimate_seconds=ESTIMATE)
-    service.dispatcher.clock = Clock()
+    service.dispatcher.clock = service.dispatcher.monotonic = Clock()
     with served(service, Role.REQUESTER, Role.OPERATOR) as clients:
         yield World(service, *clients)
     service.stop()
@@ -234,15 +234,44 @@ def test_what_a_slow_replay_took_holds_for_everybody_after_it(pair):
     assert completed_after(later[0]) == 3.5 + 1.25 * 80 + 1
 
 
+def test_time_in_which_the_service_did_not_run_or_its_clock_was_set_does_not_count(prepared, tmp_path):
+    with world(prepared, tmp_path) as one:
+        one.ask("3")
+        one.dispatcher.tick()
+        one.begin()
+        one.move(1.0)
+        one.dispatcher.monotonic = lambda: BASE + 2
+        one.move(2 * 86400)
+        one.end()
+        one.move(1.0)
+        assert one.state(one.ids[0]) == "completed"
+        assert one.dispatcher.duration() == HOLD
+        one.ask("4")
+        one.dispatcher.tick()
+        one.begin()
+        one.move(1.0)
+        stopped = one.dispatcher.clock.now
+    service = service_on(one.run, callback_hosts=("calls.example",))
+    service.worker.status = replace(service.worker.status, estimate_seconds=ESTIMATE)
+    service.dispatcher.clock = service.dispatcher.monotonic = Clock()
+    service.dispatcher.clock.now = stopped + 2 * 86400
+    again = World(service, None, None)
+    again.end()
+    again.move(0.0)
+    assert service.requests.counts()[State.COMPLETED] == 2
+    assert service.dispatcher.duration() == HOLD
+    service.stop()
+
+
 def test_what_devices_took_to_confirm_holds_for_everybody_after_it(pair, monkeypatch):
     """The next batch need not wait for devices."""
     states = []
     for one, user in zip(pair, (MEMBER, STRANGER), strict=True):
-        monkeypatch.setattr(completion, "_open_wipes", lambda receipt: True)
+        monkeypatch.setattr(completion, "_confirmed", lambda receipt: False)
         first = one.ask("3")
         one.history(5.0, wait=0.0, total=200.0)
         assert one.state(first) == "in_progress"
-        monkeypatch.setattr(completion, "_open_wipes", lambda receipt: False)
+        monkeypatch.setattr(completion, "_confirmed", lambda receipt: True)
         for path in one.run.glob("receipts/*.json"):
             os.utime(path, (BASE, BASE))
         one.move(0.5)

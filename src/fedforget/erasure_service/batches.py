@@ -35,7 +35,7 @@ class Batch:
 
     ``turn`` is when the erasure was first seen to have begun, or to be refused. Until ``busy_until`` no other batch
     starts, and before ``finish_from`` its requests are not completed. ``replayed`` is the number of seconds from its
-    turn until it was seen to be carried out. ``signed`` is whether its receipt is.
+    turn until it was seen to be carried out, 0 if it was not watched. ``signed`` is whether its receipt is.
     """
 
     id: str

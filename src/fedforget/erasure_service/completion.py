@@ -44,8 +44,8 @@ class Completion:
         if self._looked.get(batch.id) == looked:
             return False
         receipt = StoredReceipts.read(self.files.run).receipt(batch.id)
-        confirmed = not _open_wipes(receipt)
-        if not (confirmed or late):
+        confirmed = _confirmed(receipt)
+        if confirmed is False and not late:
             self._looked[batch.id] = looked
             return False
         requests = self.requests.of_batch(batch.id)
@@ -80,6 +80,6 @@ def _holds(batch: Batch, until: float | None, now: float) -> bool:
     return batch.turn is not None and until is not None and batch.turn <= now < until
 
 
-def _open_wipes(receipt: Receipt) -> bool:
-    """Whether devices have not yet confirmed that they removed what was forgotten."""
-    return receipt.wiped is not None and receipt.wiped + receipt.given_up < receipt.devices
+def _confirmed(receipt: Receipt) -> bool | None:
+    """Whether all devices have confirmed that they removed what was forgotten; None if there are no devices."""
+    return None if receipt.wiped is None else receipt.wiped + receipt.given_up >= receipt.devices

@@ -49,16 +49,18 @@ class Dispatcher:
         status: Callable[[], RunStatus | None],
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.completion, self.batching = completion, batching
         self.files, self.batches, self.requests = completion.files, completion.batches, completion.requests
         self.notifications = completion.notifications
-        self.status, self._wake_worker, self.clock = status, wake, clock
+        self.status, self._wake_worker, self.clock, self.monotonic = status, wake, clock, monotonic
         self.warnings: list[str] = []
         self._problems: list[str] = []
         self._signed: object = None
         self._cleaned = False
         self._seen: dict[str, int] = {}
+        self._begun: dict[str, float] = {}
         self._warned: set[str] = set()
         self._start_now, self._event, self._stop = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
@@ -206,6 +208,7 @@ class Dispatcher:
         if batch.turn is None and place in (Place.RUNNING, Place.DONE, Place.REFUSED):
             self.batches.begin(batch.id, now, self.holds())
             batch = self.batches.get(batch.id)
+            self._begun[batch.id] = self.monotonic()
         if place is Place.ABSENT:
             self._find(batch.id)
         elif place is Place.DONE:
@@ -230,9 +233,13 @@ class Dispatcher:
             self._seen[erasure] = 1
 
     def _complete(self, batch: Batch, now: float) -> None:
-        """Have the receipt of a batch signed and its requests completed."""
+        """Have the receipt of a batch signed and its requests completed.
+
+        A replay is measured by one process and by a clock that is never set; time when nothing ran does not count.
+        """
         if batch.replayed is None:
-            self.batches.replayed(batch.id, now - (batch.turn or now))
+            ended = self.monotonic()
+            self.batches.replayed(batch.id, ended - self._begun.pop(batch.id, ended))
         late = self._is_late(batch, now)
         if self.completion.sign(batch, now, late=late):
             self._finish(batch, now, late=late)
@@ -240,6 +247,7 @@ class Dispatcher:
     def _finish(self, batch: Batch, now: float, *, late: bool) -> None:
         if self.completion.finish(batch, now, late=late):
             self._seen.pop(batch.id, None)
+            self._begun.pop(batch.id, None)
 
     def _refused(self, batch: Batch, now: float) -> None:
         """Finish a batch of nobody; try others in halves, so that one request does not hold up the rest."""
