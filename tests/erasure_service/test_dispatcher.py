@@ -368,18 +368,6 @@ def test_items_of_a_person_who_stays(make, run):
     assert person["items_requested"] == 2
 
 
-def test_an_item_is_not_taken_for_another_one(make, run):
-    fed = Federation.open(run)
-    user = fed.members[5]
-    item, *_ = fed.train.item_ids_of(user)
-    fed.close()
-    service = make()
-    id_ = ask(service, str(user), extensions={"fedforget": {"items": [str(item)]}})
-    carry_out(service, run)
-    assert state_of(service, id_) is State.COMPLETED
-    assert item in Federation.open(run).train.item_ids_of(user)
-
-
 def test_erasures_of_the_command_line_are_signed_too(make, run):
     fed = Federation.open(run)
     fed.forget([17])

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 
 from fedforget.erasure_service.batching import SKEW
 from fedforget.erasure_service.callback_address import CallbackError, validate
+from fedforget.erasure_service.item_kind import ItemKind
 from fedforget.erasure_service.opendsr import CreateRequest
 from fedforget.erasure_service.subject_requests import (
     State,
@@ -38,10 +39,8 @@ def _checked(service: ErasureService, asked: CreateRequest, holder: Holder, dige
     id_, now = str(asked.subject_request_id), service.dispatcher.clock()
     if asked.submitted_time.timestamp() > now + SKEW:
         raise HTTPException(400, "submitted_time is in the future.")
-    if asked.items and service.engine != "simulation":
-        raise HTTPException(
-            400, "Items are forgotten on the user's device: fedforget device forget. Here whole persons are."
-        )
+    if asked.items:
+        _check_items(service, asked)
     submitted = min(asked.submitted_time.timestamp(), now)
     deadline = submitted + service.settings.batching.deadline.total_seconds()
     return SubjectRequest(
@@ -61,6 +60,17 @@ def _checked(service: ErasureService, asked: CreateRequest, holder: Holder, dige
         State.PENDING,
         approved=not service.settings.approval,
     )
+
+
+def _check_items(service: ErasureService, asked: CreateRequest) -> None:
+    """Refuse items that can be none of the run, whoever is asked for."""
+    if service.engine != "simulation":
+        raise HTTPException(
+            400, "Items are forgotten on the user's device: fedforget device forget. Here whole persons are."
+        )
+    kind = ItemKind.of_run(service.run)
+    if kind is not None and not kind.names(asked.items):
+        raise HTTPException(400, f"extensions.fedforget.items: the items of this federation are {kind.value}.")
 
 
 def _callback_urls(service: ErasureService, asked: CreateRequest) -> tuple[str, ...]:
