@@ -286,6 +286,32 @@ def test_what_devices_took_to_confirm_holds_for_everybody_after_it(pair, monkeyp
     assert states[0] == states[1]
 
 
+def test_a_batch_that_only_waits_for_devices_is_not_busy(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(completion, "_confirmed", lambda receipt: False)
+    with world(prepared, tmp_path) as one:
+        first = one.ask(MEMBER)
+        one.history(5.0, total=HOLD)
+        second = one.ask("3")
+        one.dispatcher.tick()
+        assert one.state(second) == "pending"
+        one.move(4.0)
+        assert [one.state(id_) for id_ in (first, second)] == ["in_progress"] * 2
+
+
+def test_a_replay_that_is_slower_than_the_hold_keeps_its_batch_busy(prepared, tmp_path):
+    with world(prepared, tmp_path) as one:
+        first = one.ask(MEMBER)
+        one.dispatcher.tick()
+        second = one.ask(STRANGER)
+        one.begin()
+        one.move(1.0)
+        one.move(HOLD + 60)
+        assert [one.state(id_) for id_ in (first, second)] == ["in_progress", "pending"]
+        one.end()
+        one.move(0.5)
+        assert [one.state(id_) for id_ in (first, second)] == ["completed", "in_progress"]
+
+
 @pytest.mark.parametrize("user", [MEMBER, STRANGER])
 def test_near_its_deadline_a_request_does_not_wait_for_the_time_of_devices(prepared, tmp_path, user):
     with world(prepared, tmp_path) as one:
