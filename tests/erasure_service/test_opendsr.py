@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from fedforget.erasure_service.subject_requests import State, reference_of
 from fedforget.erasure_service.tokens import Role
+from fedforget.server.request import ErasureRequest
 from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
 
 DISCOVERY = "/opendsr/2.0/discovery"
@@ -92,12 +94,40 @@ def test_an_unknown_person_is_answered_like_a_member(clients):
         ({"submitted_time": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}, "in the future"),
         ({"subject_identities": []}, "subject_identities"),
         ({"subject_identities": [{"identity_type": "email", "identity_value": "a@b"}]}, "controller_customer_id"),
+        ({"submitted_time": 1_790_000_000}, "RFC 3339"),
+        ({"submitted_time": "1790000000"}, "RFC 3339"),
+        ({"submitted_time": "2026-01-01"}, "RFC 3339"),
+        ({"submitted_time": "2026-01-01 00:00:00Z"}, "RFC 3339"),
+        ({"submitted_time": "2026-01-01T00:00:00+0100"}, "RFC 3339"),
+        ({"submitted_time": "2026-02-30T00:00:00Z"}, "submitted_time"),
+        ({"submitted_time": "2015-12-31T23:59:59Z"}, "before 2016"),
+        ({"submitted_time": "0001-01-01T00:00:00+14:00"}, "before 2016"),
+        ({"submitted_time": "9999-12-31T23:59:59-14:00"}, "in the future"),
         ({"regulation": ""}, "regulation"),
+        ({"regulation": "GDPR"}, "regulation"),
+        ({"regulation": "hipaa"}, "regulation"),
         ({"api_version": "1.0"}, "api_version"),
         ({"status_callback_urls": ["https://elsewhere.example/x"]}, "elsewhere.example"),
         ({"status_callback_urls": ["http://calls.example/x"]}, "https"),
         ({"status_callback_urls": ["https://127.0.0.1/x"]}, "127.0.0.1"),
-        ({"extensions": {"fedforget": {"items": []}}}, "items"),
+        *(
+            ({"extensions": {"fedforget": {"items": items}}}, "items")
+            for items in (
+                [],
+                [True],
+                [1.0],
+                [1.5],
+                [None],
+                [""],
+                [[1]],
+                ["a\u0000"],
+                [2**63],
+                17,
+                "17",
+                ["1"],
+                [1, "2"],
+            )
+        ),
     ],
 )
 def test_what_is_not_valid_is_refused_with_the_reason(clients, change, reason):
@@ -114,6 +144,31 @@ def test_what_is_no_json_object_is_refused(clients, body):
     answer = clients[0].post(REQUESTS, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == 400
+
+
+def test_the_same_request_in_other_words_is_the_same(clients):
+    client = clients[0]
+    body = erasure_of(submitted_time="2026-11-01T15:00:00Z", extensions={"fedforget": {"items": [1, 2]}})
+    first = client.post(REQUESTS, json=body)
+    other = {**body, "submitted_time": "2026-11-01T16:00:00.000+01:00", "api_version": "2.0", "unknown": 1}
+    content = json.dumps(dict(reversed(other.items())), indent=4).encode()
+    again = client.post(REQUESTS, content=content, headers={"Content-Type": "application/json"})
+    assert again.status_code == 201
+    assert {**again.json(), "encoded_request": None} == {**first.json(), "encoded_request": None}
+    assert base64.b64decode(again.json()["encoded_request"]) == content
+    for items in ([1], [2, 1], ["1", 2], [1, 1]):
+        changed = {**body, "extensions": {"fedforget": {"items": items}}}
+        assert client.post(REQUESTS, json=changed).status_code == 409
+
+
+def test_a_repeated_request_is_answered_whatever_the_settings_are_now(clients, service):
+    body = erasure_of(status_callback_urls=["https://calls.example/done"], extensions={"fedforget": {"items": [1]}})
+    first = clients[0].post(REQUESTS, json=body)
+    service.settings = replace(service.settings, callback_hosts=())
+    service.engine = "flower"
+    assert clients[0].post(REQUESTS, json=body).json() == first.json()
+    new = erasure_of(status_callback_urls=["https://calls.example/done"])
+    assert clients[0].post(REQUESTS, json=new).status_code == 400
 
 
 def test_another_body_with_a_known_id_is_refused(clients):
@@ -179,9 +234,12 @@ def test_a_pending_request_is_cancelled_once(clients, service):
     assert answer.status_code == 202
     check_signature(client, answer)
     assert client.get(path).json()["request_status"] == "cancelled"
-    assert client.delete(path).status_code == 400
+    assert client.delete(path).status_code == 202
+    assert client.delete(path).json() == answer.json(), "the same call gets the same answer"
     assert service.requests.find(reference_of(body["subject_request_id"])).users == ()
-    assert client.post(REQUESTS, json=body).status_code == 201, "it comes again and stays cancelled"
+    again = client.post(REQUESTS, json=body)
+    assert again.status_code == 409
+    assert "was cancelled" in again.json()["error"]["message"]
     assert client.get(path).json()["request_status"] == "cancelled"
 
 
@@ -189,7 +247,7 @@ def test_a_request_that_is_carried_out_cannot_be_cancelled(clients, service):
     client, body = clients[0], erasure_of()
     client.post(REQUESTS, json=body)
     reference = reference_of(body["subject_request_id"])
-    service.requests.start(f"batch-{reference}", {}, [reference], 0.0, 0.0)
+    service.batches.start(ErasureRequest.new([17], {}), [reference], 0.0)
     answer = client.delete(f"{REQUESTS}/{body['subject_request_id']}")
     assert answer.status_code == 400
     assert "in_progress" in answer.json()["error"]["message"]

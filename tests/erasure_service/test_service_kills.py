@@ -28,13 +28,14 @@ PACKAGE = "fedforget.erasure_service"
 PLACES = [
     (f"{PACKAGE}.subject_requests", "SubjectRequests", "add", 1),
     (f"{PACKAGE}.subject_requests", "SubjectRequests", "add", 2),
-    (f"{PACKAGE}.subject_requests", "SubjectRequests", "start", 1),
+    (f"{PACKAGE}.batches", "Batches", "start", 1),
     ("fedforget.server.erasure_queue", "ErasureQueue", "add", 1),
+    (f"{PACKAGE}.batches", "Batches", "begin", 1),
     ("fedforget.attestation.chain", "", "write_file", 1),
     ("fedforget.attestation.chain", "ReceiptChain", "append", 1),
     (f"{PACKAGE}.subject_requests", "SubjectRequests", "finish", 1),
     (f"{PACKAGE}.subject_requests", "SubjectRequests", "finish", 2),
-    (f"{PACKAGE}.subject_requests", "SubjectRequests", "close_batch", 1),
+    (f"{PACKAGE}.batches", "Batches", "close", 1),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -132,28 +133,6 @@ def test_a_finished_request_cannot_be_finished_again(store):
         store.finish(request.reference, State.COMPLETED, NOW)
 
 
-def test_a_batch_takes_pending_requests_only(store):
-    first, second = store.add(made()), store.add(made())
-    store.finish(second.reference, State.CANCELLED, NOW)
-    with pytest.raises(ConflictError):
-        store.start("batch", {"id": "batch"}, [first.reference, second.reference], NOW, NOW)
-    assert store.find(first.reference).state is State.PENDING, "nothing of the batch is stored"
-    assert store.batches() == []
-    store.start("batch", {"id": "batch"}, [first.reference], NOW, NOW)
-    assert store.find(first.reference).state is State.IN_PROGRESS
-    assert [row["id"] for row in store.batches()] == ["batch"]
-    assert store.last_batch() == NOW
-
-
-def test_a_refused_batch_returns_its_requests(store):
-    request = store.add(made())
-    store.start("batch", {}, [request.reference], NOW, NOW)
-    store.return_batch("batch", "too few would remain", NOW + 600)
-    again = store.find(request.reference)
-    assert (again.state, again.note, again.not_before) == (State.PENDING, "too few would remain", NOW + 600)
-    assert store.batches() == []
-
-
 def test_approval_is_only_for_pending_requests(store):
     request = store.add(made(approved=False))
     store.approve(request.reference)
@@ -195,6 +174,31 @@ def test_threads_store_each_request_once(store):
     for thread in threads:
         thread.join()
     assert store.counts()[State.PENDING] == 20
+
+
+def in_thread(function):
+    """What a function returns in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def test_what_is_committed_is_seen_while_another_thread_reads_many_requests(store):
+    for _ in range(3):
+        store.add(made())
+    unfinished = store.reader.execute("SELECT * FROM subject_request")
+    unfinished.fetchone()
+    request = store.add(made())
+    assert in_thread(lambda: store.find(request.reference)) == request
+    assert len(unfinished.fetchall()) == 2, "the other thread reads on as it began"
+
+
+def test_readers_are_closed_with_their_thread_or_with_the_store(store):
+    assert in_thread(lambda: store.reader) is not store.reader
+    assert len(store._readers._opened) == 1, "that of the thread which has ended is gone"
+    reader = store.reader
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        reader.execute("SELECT 1")
 
 
 @pytest.mark.parametrize(

@@ -138,3 +138,20 @@ def test_what_a_crash_left_half_written_does_not_outlive_the_users_it_names(queu
     queue.add(again)
     queue.remove(again.id)
     assert b"somebody-who-left" not in on_disk(tmp_path)
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_of_a_request_that_is_done_no_half_written_file_remains(queue, tmp_path, asked_again):
+    done, waits = made("somebody-who-left"), made("somebody-else")
+    queue.add(done)
+    (path,) = queue.folder.glob("*.json")
+    path.rename(path.with_name(f".{path.name}.part"))
+    if asked_again:
+        queue.add(done)
+    queue.add(waits)
+    (queue.folder / f".{done.id}.refused.part").write_bytes(b"somebody-who-left is")
+    queue.remove(done.id)
+    queue.forget_refusal(done.id)
+    assert queue.waiting() == [waits]
+    assert b"somebody-who-left" not in on_disk(tmp_path)
+    assert len(list(queue.folder.iterdir())) == 1

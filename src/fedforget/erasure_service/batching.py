@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
+from fedforget.erasure_service.waiting import Waiting
+
 #: A deadline is near when less than this share of its time is left, or this many times the expected duration.
 NEAR_SHARE, NEAR_DURATIONS = 0.1, 3.0
+#: Seconds by which clocks may differ.
+SKEW = 300.0
 
 
 @dataclass(frozen=True)
@@ -31,26 +34,30 @@ class Batching:
             return (today if today >= local else today + timedelta(days=1)).timestamp()
         if not self.every:
             return oldest if not self.size else float("inf")
-        return max(oldest, (oldest if last is None else last) + self.every.total_seconds())
+        begun = oldest if last is None or last > now else last  # a later one was begun by a clock that was wrong
+        return max(oldest, begun + self.every.total_seconds())
+
+    def margin(self, duration: float) -> float:
+        """The seconds before a deadline from which on it is near."""
+        return max(NEAR_SHARE * self.deadline.total_seconds(), NEAR_DURATIONS * duration)
 
     def is_near(self, deadline: float, now: float, duration: float) -> bool:
         """Whether a deadline is so near that its request must be carried out now."""
-        return deadline - now < max(NEAR_SHARE * self.deadline.total_seconds(), NEAR_DURATIONS * duration)
+        return deadline - now < self.margin(duration)
 
-    def due(
-        self, waiting: Sequence[tuple[float, float]], last: float | None, now: float, duration: float
-    ) -> str | None:
-        """Why the requests that wait, given by when they came and their deadline, are due now; None if they are not."""
-        if not waiting:
-            return None
-        if any(self.is_near(deadline, now, duration) for _, deadline in waiting):
+    def due(self, waiting: Waiting, last: float | None, now: float, duration: float) -> str | None:
+        """Why the requests that wait are due now; None if they are not.
+
+        Those that all came long after now, by a clock that was wrong, are due at once.
+        """
+        if self.is_near(waiting.deadline, now, duration):
             return "deadline"
-        if self.size and len(waiting) >= self.size:
+        if self.size and waiting.count >= self.size:
             return "size"
-        oldest = min(came for came, _ in waiting)
-        return "time" if self.next_start(oldest, last, now) <= now else None
+        if waiting.received > now + SKEW:
+            return "time"
+        return "time" if self.next_start(waiting.received, last, now) <= now else None
 
-    def expected(self, received: float, deadline: float, last: float | None, now: float, duration: float) -> float:
-        """When a request is expected to be done: the same for everybody, so that it does not tell who is a member."""
-        near = deadline - max(NEAR_SHARE * self.deadline.total_seconds(), NEAR_DURATIONS * duration)
-        return max(min(self.next_start(received, last, now), near), now) + duration
+    def latest_start(self, received: float, deadline: float, last: float | None, now: float, duration: float) -> float:
+        """When a request is carried out at the latest, if nothing else is: the same for everybody."""
+        return max(min(self.next_start(received, last, now), deadline - self.margin(duration)), now)

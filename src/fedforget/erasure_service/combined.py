@@ -11,13 +11,13 @@ from fedforget.server.request import ErasureRequest, PartialErasure
 
 
 def combined(requests: Sequence[SubjectRequest], method: Mapping[str, Any]) -> ErasureRequest:
-    """An erasure for all of some requests: ids in all forms that they may have; those that are unknown are ignored."""
+    """An erasure for all of some requests: users by all ids that they may have; what is unknown is ignored."""
     whole = [user for request in requests if not request.items for user in _users_of(request)]
     items: dict[UserId, list[ItemId]] = {}
     for request in requests:
         if request.items:
             for user in _users_of(request):
-                items.setdefault(user, []).extend(form for item in request.items for form in ids_like(str(item)))
+                items.setdefault(user, []).extend(request.items)
     asked = {user: tuple(dict.fromkeys(found)) for user, found in items.items()}
     partial = [PartialErasure(user, len(found), None, found) for user, found in asked.items()]
     return ErasureRequest.new(list(dict.fromkeys(whole)), dict(method), partial=partial)

@@ -24,7 +24,7 @@ def confirmation(request: SubjectRequest, finished: float, federation: str, key:
     """The confirmation of a request, as a DSSE envelope in JSON."""
     assert request.id is not None
     digest = hashlib.sha256(uuid.UUID(request.id).bytes).hexdigest()
-    items: dict[str, Any] = {"items_requested": len(request.items)} if request.items else {}
+    asked: dict[str, Any] = {"items_requested": len(request.items)} if request.items else {}
     statement = {
         "_type": TYPE,
         "subject": [{"name": "subject-request", "digest": {"sha256": digest}}],
@@ -33,7 +33,7 @@ def confirmation(request: SubjectRequest, finished: float, federation: str, key:
             "federation": federation,
             "regulation": request.regulation,
             "subject_request_type": ERASURE,
-            "persons": [{"pseudonym": name, **items} for name in request.pseudonyms],
+            "persons": [{"pseudonym": name, **asked} for name in request.pseudonyms],
             "received": rfc3339(request.received),
             "completed": rfc3339(finished),
         },

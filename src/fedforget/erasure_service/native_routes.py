@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
@@ -123,7 +124,7 @@ async def approve(request: Request, reference: Reference, holder: Operator) -> m
 async def cancel_request(request: Request, reference: Reference, holder: Operator) -> models.Queued:
     """Cancel a pending request."""
     service = _known(request, reference)
-    await to_thread.run_sync(cancel, service, reference)
+    await to_thread.run_sync(cancel, service, reference, holder)
     return _queued(service, reference)
 
 
@@ -131,9 +132,9 @@ async def cancel_request(request: Request, reference: Reference, holder: Operato
 async def start_now(request: Request, holder: Operator) -> models.Started:
     """Carry out all approved requests that wait, now."""
     service = _service(request)
-    waiting = len([one for one in service.requests.in_state(State.PENDING) if one.approved])
+    waiting = service.requests.waiting(math.inf)
     service.dispatcher.wake(start_now=True)
-    return models.Started(waiting=waiting)
+    return models.Started(waiting=0 if waiting is None else waiting.count)
 
 
 @router.get("/receipts", responses=documented())

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from fedforget.attestation.canonical_json import canonical
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
 
 VERSION: Literal["2.0"] = "2.0"
 PREFIX = f"/opendsr/{VERSION}"
 #: The identities and types of requests that are supported.
 IDENTITY, FORMAT, ERASURE = "controller_customer_id", "raw", "erasure"
-REGULATIONS = ("gdpr", "ccpa", "lgpd", "uk_gdpr", "pipeda", "appi", "other")
+Regulation = Literal["gdpr", "ccpa", "lgpd", "uk_gdpr", "pipeda", "appi", "other"]
+REGULATIONS: tuple[str, ...] = get_args(Regulation)
 #: Most identities, items and callbacks of a request, and characters of an id.
 MOST_IDENTITIES, MOST_ITEMS, MOST_CALLBACKS, LONGEST_ID = 10, 1000, 5, 512
 
+#: No regulation asks for erasure before.
+EARLIEST = datetime(2016, 1, 1, tzinfo=UTC)
+RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
 Id = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+#: Items are named as they are in the data: by whole numbers or by text.
+Item = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | Id
 
 
 class Identity(BaseModel):
@@ -33,7 +44,7 @@ class Identity(BaseModel):
 class FedforgetExtension(BaseModel):
     """With ``items`` only these items of the person are forgotten, who stays a member."""
 
-    items: Annotated[list[int | Id], Field(min_length=1, max_length=MOST_ITEMS)]
+    items: Annotated[list[Item], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
 class Extensions(BaseModel):
@@ -56,7 +67,7 @@ class CreateRequest(BaseModel):
             }
         }
     )
-    regulation: Annotated[str, StringConstraints(min_length=1, max_length=32)]
+    regulation: Regulation
     subject_request_id: UUID
     subject_request_type: Literal["erasure"]
     submitted_time: AwareDatetime
@@ -72,6 +83,20 @@ class CreateRequest(BaseModel):
     def _is_random(cls, value: UUID) -> UUID:
         if value.version != 4:
             raise ValueError("is not a UUID of version 4")
+        return value
+
+    @field_validator("submitted_time", mode="before")
+    @classmethod
+    def _is_rfc3339(cls, value: object) -> object:
+        if not isinstance(value, str) or not RFC3339.fullmatch(value):
+            raise ValueError("is not a time with an offset as in RFC 3339, such as 2026-11-01T15:00:00Z")
+        return value
+
+    @field_validator("submitted_time")
+    @classmethod
+    def _is_recent(cls, value: datetime) -> datetime:
+        if value < EARLIEST:
+            raise ValueError(f"is before {EARLIEST.year}")
         return value
 
     @field_validator("subject_identities")
@@ -91,6 +116,10 @@ class CreateRequest(BaseModel):
     def items(self) -> list[int | str]:
         """The items to forget; none for the whole person."""
         return [] if self.extensions.fedforget is None else list(dict.fromkeys(self.extensions.fedforget.items))
+
+    def canonical(self) -> bytes:
+        """The same for all ways to write the request: order of keys, white space, offset of the time."""
+        return canonical({**self.model_dump(mode="json"), "submitted_time": self.submitted_time.timestamp()})
 
 
 class Created(BaseModel):
@@ -195,7 +224,7 @@ def status_of(request: SubjectRequest, id_: str, base: str) -> Status:
     return Status(
         controller_id=request.holder,
         subject_request_id=id_,
-        request_status=request.state,
+        request_status=request.told,
         received_time=rfc3339(request.received),
         expected_completion_time=rfc3339(request.expected),
         completed_time=None if not done or request.finished is None else rfc3339(request.finished),

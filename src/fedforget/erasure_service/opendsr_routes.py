@@ -28,7 +28,7 @@ from fedforget.erasure_service.opendsr import (
     SupportedIdentity,
 )
 from fedforget.erasure_service.problems import documented
-from fedforget.erasure_service.subject_requests import State, SubjectRequest, reference_of
+from fedforget.erasure_service.subject_requests import SubjectRequest, reference_of
 from fedforget.erasure_service.tokens import Holder, Role
 
 router = APIRouter(prefix=PREFIX, tags=["OpenDSR"])
@@ -64,7 +64,7 @@ async def certificate(request: Request) -> PemResponse:
 async def create(request: Request, asked: CreateRequest, holder: Requester) -> Created:
     """Ask for an erasure. The same request again gets the same answer and changes nothing."""
     service, body = request.app.state.service, await request.body()
-    stored = await to_thread.run_sync(intake, service, asked, body, holder)
+    stored = await to_thread.run_sync(intake, service, asked, holder)
     request.state.reference = stored.reference
     return _signed(request, opendsr.created(stored, str(asked.subject_request_id), body), 201)
 
@@ -81,17 +81,15 @@ async def confirmation(request: Request, id: RequestId, holder: Requester) -> di
     """The signed confirmation of a completed request: an in-toto statement in a DSSE envelope."""
     found = _find(request, id, holder)
     if found.statement is None:
-        raise HTTPException(409, f"The request is {found.state}; there is a confirmation once it is completed.")
+        raise HTTPException(409, f"The request is {found.told}; there is a confirmation once it is completed.")
     return Response(found.statement, media_type="application/json")  # type: ignore[return-value]
 
 
 @router.delete("/opendsr_requests/{id}", status_code=202, responses=documented(404, standard=True))
 async def delete(request: Request, id: RequestId, holder: Requester) -> Cancelled:
-    """Cancel a request that is pending."""
+    """Cancel a request that is pending. The same call again gets the same answer."""
     found = _find(request, id, holder)
-    if found.state != State.PENDING:
-        raise HTTPException(400, f"The request is {found.state}; only a pending one can be cancelled.")
-    await to_thread.run_sync(cancel, request.app.state.service, found.reference)
+    await to_thread.run_sync(cancel, request.app.state.service, found.reference, holder)
     times = opendsr.rfc3339(found.received)
     answer = Cancelled(controller_id=found.holder, subject_request_id=str(id), received_time=times)
     return _signed(request, answer, 202)

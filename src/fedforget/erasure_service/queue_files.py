@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from fedforget.attestation.stored import StoredReceipts
 from fedforget.errors import RunError, SystemLimitError
 from fedforget.runtime.files import file_signature
 from fedforget.server.erasure_queue import ErasureQueue
@@ -32,18 +33,31 @@ class QueueFiles:
         self._intact: dict[str, object] = {}
 
     def place(self, erasure: str) -> Place:
-        """Where an erasure is. It moves from the queue to ``request.json`` to its receipt, so we look in that order."""
-        if self._is_queued(erasure):
-            return Place.QUEUED
+        """Where an erasure is. While it is carried out it is also in the queue; its receipt is in the history first."""
         if _read(self.run / "request.json").get("id") == erasure:
             return Place.RUNNING
+        if self._is_queued(erasure):
+            return Place.QUEUED
         if (self.run / "receipts" / f"{erasure}.json").exists():
             return Place.DONE
-        return Place.ABSENT if self.queue.why_refused(erasure) is None else Place.REFUSED
+        if self.queue.why_refused(erasure) is not None:
+            return Place.REFUSED
+        return Place.DONE if erasure in StoredReceipts.read(self.run).history else Place.ABSENT
 
     def add(self, request: ErasureRequest) -> None:
         """Queue an erasure."""
         self.queue.add(request)
+
+    def known(self) -> set[str]:
+        """The erasures of all files in the queue: whole or partly written, or the reason of a refusal."""
+        names = (path.name.removeprefix(".").removesuffix(".part") for path in self.queue.folder.glob("*"))
+        return {Path(name).stem.rpartition("-")[2] for name in names}
+
+    def forget(self, erasure: str) -> None:
+        """Remove what is left of an erasure in the queue."""
+        self.queue.remove(erasure)
+        self.queue.forget_refusal(erasure)
+        self._intact.pop(erasure, None)
 
     def signature(self) -> tuple[tuple[str, int], ...]:
         """What changes whenever a receipt is written."""

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedforget.attestation.chain import ReceiptChain
-from fedforget.erasure_service import call_log, callbacks, subject_requests, tokens
+from fedforget.erasure_service import batches, call_log, callbacks, subject_requests, tokens
 from fedforget.erasure_service.access import Access
+from fedforget.erasure_service.batches import Batches
 from fedforget.erasure_service.call_log import CallLog
 from fedforget.erasure_service.callback_client import CallbackClient
 from fedforget.erasure_service.callback_sender import CallbackSender
 from fedforget.erasure_service.callbacks import CallbackStore
+from fedforget.erasure_service.completion import Completion
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.dispatcher import Dispatcher
 from fedforget.erasure_service.durations import parse_duration
@@ -40,8 +42,9 @@ class ErasureService:
         self.engine, self.federation = str(config.get("engine", "simulation")), str(config["id"])
         self._lock = only_writer(make_folder(run / FOLDER))
         self._lock.__enter__()
-        schema = subject_requests.SCHEMA + callbacks.SCHEMA
+        schema = subject_requests.SCHEMA + batches.SCHEMA + callbacks.SCHEMA
         self.requests = SubjectRequests(open_state(run, schema), run / FOLDER / NAME)
+        self.batches = Batches(self.requests)
         self.tokens = TokenStore(open_state(run, tokens.SCHEMA))
         self.call_log = CallLog(run / FOLDER / call_log.FOLDER, parse_duration(settings.keep_calls))
         self.access = Access(self.tokens, settings.rate)
@@ -50,22 +53,21 @@ class ErasureService:
         self.key = CurrentKey(run, key, certificate)
         self.chain = ReceiptChain(run)
         self.worker = Worker(run)
-        self.callbacks = CallbackStore(self.requests.reader)
         self.notifications = Notifications(self.requests, CallbackStore(self.requests.db), settings.url)
         client = CallbackClient(self.settings.callback_targets, settings.callback_private)
         own = CallbackStore(open_state(run, callbacks.SCHEMA))
         self.sender = CallbackSender(own, client, lambda body: self.key.get().sign(body), self.settings.domain)
-        self.dispatcher = Dispatcher(
-            self.federation,
-            QueueFiles(run),
-            self.requests,
-            settings.batching,
-            self.chain,
-            self.key,
-            self.notifications,
-            status=lambda: self.worker.status,
-            wake=self.worker.wake,
+        completion = Completion(
+            self.federation, QueueFiles(run), self.batches, self.chain, self.key, self.notifications
         )
+        self.dispatcher = Dispatcher(
+            completion, settings.batching, status=lambda: self.worker.status, wake=self.worker.wake
+        )
+
+    @property
+    def callbacks(self) -> CallbackStore:
+        """The callbacks, for the current thread to read."""
+        return CallbackStore(self.requests.reader)
 
     def start(self) -> None:
         """Start the worker and the threads."""

@@ -1,7 +1,6 @@
 """SubjectRequests: the requests that came over HTTP, in ``service/service.sqlite`` of the run folder.
 
     subject_request(reference TEXT PRIMARY KEY, …)   one request; ``reference`` is a hash of its id
-    batch(id TEXT PRIMARY KEY, …)                    requests that are carried out together, as one erasure
 
 ``id``, ``users``, ``items`` and ``callbacks`` of a request are removed when it is finished: then only the hash of its
 id and a pseudonym remain, which is salted with that id. Whoever made the request knows the id; nobody else can test it.
@@ -15,13 +14,14 @@ import json
 import sqlite3
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from fedforget.erasure_service.readers import Readers
+from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
 from fedforget.protocol.pseudonym import pseudonym
 from fedforget.runtime.database import scrub_if_free, transaction
@@ -33,15 +33,18 @@ CREATE TABLE IF NOT EXISTS subject_request (
     digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
     submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
     approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
-    not_before REAL NOT NULL DEFAULT 0
+    not_before REAL NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
-CREATE INDEX IF NOT EXISTS subject_request_batch ON subject_request (batch);
-CREATE TABLE IF NOT EXISTS batch (
-    id TEXT PRIMARY KEY, state TEXT NOT NULL, created REAL NOT NULL, not_before REAL NOT NULL, content TEXT
-) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS subject_request_batch ON subject_request (batch, state, deadline);
+CREATE INDEX IF NOT EXISTS subject_request_waiting ON subject_request
+    (state, approved, deadline, received, not_before);
 """
+#: Seconds after which requests are tried again whose erasure was refused.
+RETRY_SECONDS = 600.0
+#: Requests that a batch may carry out at a time; further ahead ``not_before`` was set by a clock that was wrong.
+_READY = f"state = 'pending' AND approved = 1 AND NOT (:now < not_before AND not_before <= :now + {RETRY_SECONDS})"
 #: Characters of a reference: it is shown in pages, logs and lists.
 REFERENCE = 16
 
@@ -87,11 +90,29 @@ class SubjectRequest:
     note: str = ""
     statement: str | None = None
     not_before: float = 0.0
+    returned: bool = False
 
     @classmethod
     def of_row(cls, row: sqlite3.Row) -> SubjectRequest:
+        values = {**dict(row), "state": State(row["state"])}
         lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("users", "items", "callbacks", "pseudonyms")}
-        return cls(**{**dict(row), **lists, "state": State(row["state"]), "approved": bool(row["approved"])})
+        return cls(**{**values, **lists, **{name: bool(row[name]) for name in ("approved", "returned")}})
+
+    @property
+    def told(self) -> State:
+        """The state for whoever made the request: in progress, even if it waits again since its erasure was refused.
+
+        That happens to members only.
+        """
+        return State.IN_PROGRESS if self.returned and self.state is State.PENDING else self.state
+
+    def again(self, holder: str, digest: str) -> SubjectRequest:
+        """This request, if the one that came with its id is the same; else an error."""
+        if self.holder != holder or not hmac.compare_digest(self.digest, digest):
+            raise ConflictError("Another request has this subject_request_id.", "Use a new UUID.")
+        if self.state is State.CANCELLED:
+            raise ConflictError("This request was cancelled.", "To ask again, use a new UUID.")
+        return self
 
 
 def reference_of(id_: str) -> str:
@@ -104,9 +125,9 @@ def salt_of(id_: str) -> str:
     return uuid.UUID(id_).hex
 
 
-def digest_of(id_: str, body: bytes) -> str:
-    """A digest of a request's body, which only those can test who know its id."""
-    return hmac.new(uuid.UUID(id_).bytes, body, hashlib.sha256).hexdigest()
+def digest_of(id_: str, content: bytes) -> str:
+    """A digest of what a request says, which only those can test who know its id."""
+    return hmac.new(uuid.UUID(id_).bytes, content, hashlib.sha256).hexdigest()
 
 
 def pseudonyms_of(id_: str, users: Sequence[str]) -> tuple[str, ...]:
@@ -121,23 +142,31 @@ def ids_like(text: str) -> list[UserId]:
 
 
 class SubjectRequests:
-    """The requests of a run. One thread at a time writes; ``reader`` is for the thread that answers calls."""
+    """The requests of a run. One thread at a time writes; each thread reads by a connection of its own."""
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self.db, self._lock = db, threading.RLock()
+        self.db.row_factory = sqlite3.Row
+        self._readers = Readers(path)
         self._deleted = True  # a process before this one may have been killed between deleting and scrubbing
-        self.reader = sqlite3.connect(path, check_same_thread=False)
-        for connection in (self.db, self.reader):
-            connection.row_factory = sqlite3.Row
-        self.reader.execute("PRAGMA query_only = ON")
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """The connection by which the current thread reads what is committed."""
+        return self._readers.get()
 
     def close(self) -> None:
-        self.reader.close()
+        """Close the connections that read."""
+        self._readers.close()
 
     @contextmanager
     def writing(self, *, scrubbed: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction; nested ones are part of the outer one."""
+        """A transaction; nested ones are part of the outer one.
+
+        With ``scrubbed``, what it deletes is removed from the write-ahead log too, at once or by ``scrub_if_due``.
+        """
         with self._lock:
+            self._deleted |= scrubbed
             if self.db.in_transaction:
                 yield self.db
                 return
@@ -145,16 +174,13 @@ class SubjectRequests:
                 self.db.execute("BEGIN IMMEDIATE")
                 yield self.db
             if scrubbed:
-                self._deleted = True
                 self.scrub_if_due()
 
     def add(self, request: SubjectRequest) -> SubjectRequest:
         """Store a request. The same request again is returned as it is stored; another one with its id is refused."""
         with self.writing() as db:
             if (known := self.find(request.reference, db)) is not None:
-                if known.holder != request.holder or not hmac.compare_digest(known.digest, request.digest):
-                    raise ConflictError("Another request has this subject_request_id.", "Use a new UUID.")
-                return known
+                return known.again(request.holder, request.digest)
             columns = {name: getattr(request, name) for name in SubjectRequest.__dataclass_fields__}
             for name in ("users", "items", "callbacks", "pseudonyms"):
                 columns[name] = json.dumps(columns[name])
@@ -173,10 +199,21 @@ class SubjectRequests:
         query = "SELECT * FROM subject_request WHERE state IN (SELECT value FROM json_each(?)) ORDER BY received"
         return [SubjectRequest.of_row(row) for row in (db or self.reader).execute(query, (json.dumps(states),))]
 
-    def of_batch(self, batch: str) -> list[SubjectRequest]:
+    def of_batch(self, batch: str, db: sqlite3.Connection | None = None) -> list[SubjectRequest]:
         """The requests of a batch."""
         query = "SELECT * FROM subject_request WHERE batch = ? ORDER BY received"
-        return [SubjectRequest.of_row(row) for row in self.db.execute(query, (batch,))]
+        return [SubjectRequest.of_row(row) for row in (db or self.reader).execute(query, (batch,))]
+
+    def unfinished(self, batch: str, limit: int) -> list[SubjectRequest]:
+        """Some requests of a batch that are not completed."""
+        query = "SELECT * FROM subject_request WHERE batch = ? AND state = ? LIMIT ?"
+        return [SubjectRequest.of_row(row) for row in self.reader.execute(query, (batch, State.IN_PROGRESS, limit))]
+
+    def nearest_deadline(self, batch: str) -> float | None:
+        """The nearest deadline of the requests of a batch that are not completed; None without any."""
+        query = "SELECT MIN(deadline) FROM subject_request WHERE batch = ? AND state = ?"
+        found: float | None = self.reader.execute(query, (batch, State.IN_PROGRESS)).fetchone()[0]
+        return found
 
     def page(self, limit: int, before: tuple[float, str] | None, state: State | None) -> list[SubjectRequest]:
         """The newest requests, or those that came before one (its time and reference)."""
@@ -186,6 +223,22 @@ class SubjectRequests:
         )
         rows = self.reader.execute(query, (*(before or (9e18, "")), state, state, limit))
         return [SubjectRequest.of_row(row) for row in rows]
+
+    def waiting(self, now: float) -> Waiting | None:
+        """The requests that may be carried out at a time; None if there are none."""
+        query = f"SELECT COUNT(*), MIN(received), MIN(deadline) FROM subject_request WHERE {_READY}"
+        count, received, deadline = self.reader.execute(query, {"now": now}).fetchone()
+        return Waiting(count, received, deadline) if count else None
+
+    def ready(self, now: float) -> list[SubjectRequest]:
+        """The requests that may be carried out at a time, oldest first."""
+        query = f"SELECT * FROM subject_request WHERE {_READY} ORDER BY received"
+        return [SubjectRequest.of_row(row) for row in self.reader.execute(query, {"now": now})]
+
+    def unapproved(self, before: float) -> list[str]:
+        """The references of the requests that wait for approval and have a deadline before a time."""
+        query = "SELECT reference FROM subject_request WHERE state = 'pending' AND approved = 0 AND deadline < ?"
+        return [row["reference"] for row in self.reader.execute(query, (before,))]
 
     def counts(self) -> dict[State, int]:
         """The number of requests in each state."""
@@ -202,33 +255,6 @@ class SubjectRequests:
             if not db.execute(query, (reference, State.PENDING)).rowcount:
                 raise ConflictError("The request is not pending any more.", "Look at its state.")
 
-    def start(self, batch: str, content: dict[str, Any], references: Sequence[str], now: float, until: float) -> None:
-        """Put pending requests into a new batch, and keep the erasure that carries it out until it is done."""
-        with self.writing() as db:
-            db.execute("INSERT INTO batch VALUES (?, 'queued', ?, ?, ?)", (batch, now, until, json.dumps(content)))
-            change = "UPDATE subject_request SET state = ?, batch = ?, note = '' WHERE reference = ? AND state = ?"
-            for reference in references:
-                done = db.execute(change, (State.IN_PROGRESS, batch, reference, State.PENDING)).rowcount
-                if not done:
-                    raise ConflictError("A request of the batch is not pending any more.", "It is tried again.")
-
-    def batches(self) -> list[sqlite3.Row]:
-        """The batches that are not finished, oldest first."""
-        with self._lock:
-            return self.db.execute("SELECT * FROM batch WHERE state = 'queued' ORDER BY created").fetchall()
-
-    def closed_batches(self, erasures: Collection[str]) -> list[str]:
-        """Those of some erasures that are batches of requests and finished, or refused."""
-        query = "SELECT id FROM batch WHERE state != 'queued' AND id IN (SELECT value FROM json_each(?))"
-        with self._lock:
-            return [row["id"] for row in self.db.execute(query, (json.dumps(list(erasures)),))]
-
-    def last_batch(self) -> float | None:
-        """When the last batch was made."""
-        with self._lock:
-            found: float | None = self.db.execute("SELECT MAX(created) FROM batch").fetchone()[0]
-        return found
-
     def finish(self, reference: str, state: State, now: float, statement: str | None = None) -> None:
         """Finish a request, and remove what names the person."""
         change = (
@@ -238,20 +264,6 @@ class SubjectRequests:
         with self.writing() as db:
             if not db.execute(change, (state, now, statement, reference, *FINISHED)).rowcount:
                 raise ConflictError("The request is finished already.", "Look at its state.")
-
-    def close_batch(self, batch: str, state: str) -> None:
-        """Mark a batch as done or refused, and remove its erasure."""
-        with self.writing() as db:
-            db.execute("UPDATE batch SET state = ?, content = NULL WHERE id = ?", (state, batch))
-
-    def return_batch(self, batch: str, note: str, not_before: float) -> None:
-        """Make the requests of a refused batch pending again; they are tried again from a time on."""
-        change = (
-            "UPDATE subject_request SET state = ?, batch = NULL, note = ?, not_before = ? WHERE batch = ? AND state = ?"
-        )
-        with self.writing() as db:
-            db.execute(change, (State.PENDING, note, not_before, batch, State.IN_PROGRESS))
-            self.close_batch(batch, "refused")
 
     def scrub_if_due(self) -> None:
         """Remove deleted content from the write-ahead log too, if there may be any and nobody else uses it now."""

@@ -41,9 +41,10 @@ class ErasureQueue:
         return next(self._loaded(), None)
 
     def remove(self, request: str) -> None:
-        """Remove a request, and old partly written files."""
-        for path in self.folder.glob(f"*-{request}.json"):
-            path.unlink(missing_ok=True)
+        """Remove a request, also a partly written one, and old partly written files of others."""
+        for pattern in (f"*-{request}.json", f".*-{request}.json.part"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
         for path in self.folder.glob(".*.part"):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > STALE:
@@ -64,7 +65,8 @@ class ErasureQueue:
 
     def forget_refusal(self, request: str) -> None:
         """Remove the reason why a request was refused, which may name a user."""
-        self._refusal(request).unlink(missing_ok=True)
+        for path in (self._refusal(request), self.folder / f".{request}.refused.part"):
+            path.unlink(missing_ok=True)
 
     def _refusal(self, request: str) -> Path:
         return self.folder / f"{request}.refused"

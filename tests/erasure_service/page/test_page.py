@@ -16,6 +16,7 @@ pytest.importorskip("securesystemslib")
 from starlette.testclient import TestClient
 
 from fedforget.erasure_service.app import create_app
+from fedforget.erasure_service.page.request_lists import RequestLists
 from fedforget.erasure_service.page.visitors import cookie_name
 from fedforget.erasure_service.settings import ServiceSettings
 from fedforget.erasure_service.status import Progress
@@ -291,6 +292,25 @@ def test_user_ids_that_cannot_be_are_refused_in_words(service, user):
     assert "user id" in check(answer.text).text
 
 
+def test_whoever_asked_is_not_told_that_an_erasure_was_refused(service):
+    requester, operator = Browser(service, Role.REQUESTER), Browser(service, Role.OPERATOR)
+    reference = reference_of(requester.ask())
+    with service.requests.writing() as db:
+        change = "UPDATE subject_request SET returned = 1, note = 'too few devices' WHERE reference = ?"
+        db.execute(change, (reference,))
+    page, looked = requester.page(f"/requests/{reference}"), operator.page(f"/requests/{reference}")
+    cancel = f"/requests/{reference}/cancel"
+    assert "in progress" in page.text
+    assert "too few devices" not in page.text
+    assert cancel not in [one["action"] for one in page.all("form")]
+    assert requester.post(cancel).status_code == 400
+    counts = RequestLists(service.requests, requester.token.split("_")[1]).counts()
+    assert (counts[State.PENDING], counts[State.IN_PROGRESS]) == (0, 1)
+    assert "too few devices" in looked.text
+    assert cancel in [one["action"] for one in looked.all("form")]
+    assert operator.post(cancel).status_code == 303
+
+
 def test_an_unknown_regulation_is_refused(service):
     assert Browser(service, Role.OPERATOR).post("/requests", user="17", regulation=EVIL).status_code == 400
 
@@ -302,7 +322,9 @@ def test_what_others_wrote_is_shown_as_text(service):
     hostile = Browser(service)
     hostile.sign_in(token)
     client = TestClient(create_app(service), headers={"Authorization": f"Bearer {token}"})
-    assert client.post(REQUESTS, json=erasure_of(EVIL, regulation=EVIL[:32])).status_code == 201
+    assert client.post(REQUESTS, json=erasure_of(EVIL)).status_code == 201
+    with service.requests.writing() as db:
+        db.execute("UPDATE subject_request SET regulation = ?", (EVIL[:32],))
     with service.requests.writing() as db:
         db.execute("UPDATE subject_request SET note = ?", (EVIL,))
     service.worker.status = replace(

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedforget.erasure_service.subject_requests import State, SubjectRequest, SubjectRequests
+from fedforget.erasure_service.waiting import Waiting
 
 OPEN = (State.PENDING, State.IN_PROGRESS)
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The requests that wait for the next batch: their number, and the earliest times among them."""
-
-    count: int
-    received: float
-    deadline: float
 
 
 class RequestLists:
@@ -43,9 +33,12 @@ class RequestLists:
         return [SubjectRequest.of_row(row) for row in rows]
 
     def counts(self) -> dict[State, int]:
-        """The number of requests in each state."""
-        query = "SELECT state, COUNT(*) FROM subject_request WHERE (? IS NULL OR holder = ?) GROUP BY state"
-        found = dict(self._db.execute(query, (self._holder, self._holder)).fetchall())
+        """The number of requests in each state; for a holder in the state that it is told."""
+        query = (
+            "SELECT iif(:holder IS NULL OR state != 'pending' OR NOT returned, state, 'in_progress') AS told, COUNT(*) "
+            "FROM subject_request WHERE (:holder IS NULL OR holder = :holder) GROUP BY told"
+        )
+        found = dict(self._db.execute(query, {"holder": self._holder}).fetchall())
         return {state: found.get(state, 0) for state in State}
 
     def waiting(self) -> Waiting | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import uuid
@@ -47,14 +46,13 @@ async def ask(request: Request, fields: Asked) -> Response:
         "submitted_time": rfc3339(time.time()),
         "subject_identities": [{"identity_type": IDENTITY, "identity_value": user.strip(), "identity_format": FORMAT}],
     }
-    body = json.dumps(content).encode()
     if content["regulation"] not in REGULATIONS:
         raise HTTPException(400, "Choose a regulation from the list.")
     try:
-        asked = CreateRequest.model_validate_json(body)
+        asked = CreateRequest.model_validate(content)
     except ValidationError as error:
         raise HTTPException(400, "The user id is empty, too long, or has characters that cannot be shown.") from error
-    stored = await to_thread.run_sync(intake, service_of(request), asked, body, visitor.holder)
+    stored = await to_thread.run_sync(intake, service_of(request), asked, visitor.holder)
     request.state.reference = stored.reference
     return RedirectResponse(f"/requests/{id_}", 303)
 
@@ -96,7 +94,7 @@ async def approve(request: Request, reference: str, fields: Operated) -> Respons
 async def cancel_request(request: Request, reference: str, fields: Asked) -> Response:
     """Cancel a pending request: any for operators, their own for requesters."""
     _find(request, reference, request.state.visitor)
-    await to_thread.run_sync(cancel, service_of(request), reference)
+    await to_thread.run_sync(cancel, service_of(request), reference, request.state.visitor.holder)
     return RedirectResponse("/?done=cancelled", 303)
 
 

@@ -59,13 +59,14 @@ def request_row(
 
     Whoever may only ask does not see why an erasure was refused, or which one it is: that would tell who is a member.
     """
-    pending, finished = request.state == State.PENDING, request.finished is not None
+    state, finished = request.state if visitor.looks else request.told, request.finished is not None
+    pending = state == State.PENDING
     waits = pending and not request.approved
     items = len(request.items)
     return RequestRow(
         reference=request.reference,
-        state=request.state,
-        label="waits for approval" if waits else LABELS[request.state],
+        state=state,
+        label="waits for approval" if waits else LABELS[state],
         kind=f"{items} items" if items else "person",
         regulation=REGULATIONS.get(request.regulation, request.regulation),
         received=Moment.of(request.received, now),

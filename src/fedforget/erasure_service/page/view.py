@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from fedforget.erasure_service.callbacks import CallbackStore
 from fedforget.erasure_service.page.audits import Audit, NewestAudit
 from fedforget.erasure_service.page.federation_view import FederationView, duration, federation_view
 from fedforget.erasure_service.page.receipt_book import ReceiptBook, Receipts
-from fedforget.erasure_service.page.request_lists import RequestLists, Waiting
+from fedforget.erasure_service.page.request_lists import RequestLists
 from fedforget.erasure_service.page.request_view import LABELS, RequestRow, request_row
 from fedforget.erasure_service.page.times import Moment
 from fedforget.erasure_service.page.visitors import Visitor
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
+from fedforget.erasure_service.waiting import Waiting
 
 #: Requests that are listed on the first page.
 MOST_OPEN, MOST_FINISHED, MOST_RECEIPTS = 25, 5, 10
@@ -64,7 +64,6 @@ class Pages:
     def __init__(self, service: ErasureService) -> None:
         self.service = service
         self.receipts = ReceiptBook(service.run)
-        self._callbacks = CallbackStore(service.requests.reader)
         self._audits: NewestAudit | None = None
 
     def overview(self, visitor: Visitor) -> Overview:
@@ -125,8 +124,8 @@ class Pages:
     def _next(self, waiting: Waiting, now: float) -> Moment | None:
         """When those who wait are carried out at the latest."""
         batching, seconds = self.service.settings.batching, self.service.dispatcher.duration()
-        last = self.service.requests.last_batch()
-        when = batching.expected(waiting.received, waiting.deadline, last, now, seconds) - seconds
+        last = self.service.batches.last()
+        when = batching.latest_start(waiting.received, waiting.deadline, last, now, seconds)
         return Moment.of(when, now) if isfinite(when) else None
 
     def _rule(self) -> str:
@@ -140,8 +139,9 @@ class Pages:
 
     def _callback_counts(self) -> list[tuple[str, int]]:
         """How callbacks ended, in words, and how many wait."""
-        counts = [(outcome.replace("_", " "), count) for outcome, count in self._callbacks.counts().items()]
-        waiting = self._callbacks.waiting()
+        callbacks = self.service.callbacks
+        counts = [(outcome.replace("_", " "), count) for outcome, count in callbacks.counts().items()]
+        waiting = callbacks.waiting()
         return [*counts, *([("waiting", waiting)] if waiting else [])]
 
     def _audit(self, status: RunStatus | None) -> Audit | None:
