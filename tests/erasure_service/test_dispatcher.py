@@ -18,6 +18,7 @@ from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import completion
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
+    UNKNOWN,
     State,
     SubjectRequest,
     pseudonyms_of,
@@ -109,7 +110,22 @@ def test_from_a_request_to_a_signed_receipt(make, run):
         name for id_, user in zip(ids, ("17", "3", "nobody"), strict=True) for name in pseudonyms_of(id_, [user])
     ]
     assert sorted(persons(run)) == sorted(expected), "who is not a member is named like the others"
+    notes = [service.requests.find(reference_of(id_)).note for id_ in ids]
+    assert notes == ["", "", UNKNOWN], "operators see that an id may be misspelt"
     assert verify_run(run).passed
+
+
+def test_an_erasure_of_nobody_is_noted_for_operators_only(make, run):
+    service = make()
+    id_ = ask(service, "nobody")
+    carry_out(service, run)
+    assert state_of(service, id_) == State.COMPLETED
+    path = f"/v1/requests/{reference_of(id_)}"
+    with served(service, Role.OPERATOR, Role.REQUESTER) as [operator, requester]:
+        assert operator.get(path).json()["note"] == UNKNOWN
+        for answer in (requester.get(f"{REQUESTS}/{id_}"), requester.get(f"{REQUESTS}/{id_}/confirmation")):
+            assert UNKNOWN not in answer.text
+        assert requester.get(path).status_code == 403
 
 
 def test_a_confirmation_does_not_tell_who_was_a_member(make, run):

@@ -12,16 +12,17 @@ from fedforget.server.request import ErasureRequest, PartialErasure
 
 def combined(requests: Sequence[SubjectRequest], method: Mapping[str, Any]) -> ErasureRequest:
     """An erasure for all of some requests: users by all ids that they may have; what is unknown is ignored."""
-    whole = [user for request in requests if not request.items for user in _users_of(request)]
+    whole = [user for request in requests if not request.items for user in users_of(request)]
     items: dict[UserId, list[ItemId]] = {}
     for request in requests:
         if request.items:
-            for user in _users_of(request):
+            for user in users_of(request):
                 items.setdefault(user, []).extend(request.items)
     asked = {user: tuple(dict.fromkeys(found)) for user, found in items.items()}
     partial = [PartialErasure(user, len(found), None, found) for user, found in asked.items()]
     return ErasureRequest.new(list(dict.fromkeys(whole)), dict(method), partial=partial)
 
 
-def _users_of(request: SubjectRequest) -> list[UserId]:
+def users_of(request: SubjectRequest) -> list[UserId]:
+    """All ids that the user of a request may have in the run."""
     return [user for text in request.users for user in ids_like(text)]

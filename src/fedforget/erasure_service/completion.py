@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from fedforget.attestation.chain import ReceiptChain
 from fedforget.attestation.person import Person
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.erasure_service.batches import Batch, Batches
+from fedforget.erasure_service.combined import users_of
 from fedforget.erasure_service.confirmation import confirmation
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
 from fedforget.erasure_service.queue_files import QueueFiles
-from fedforget.erasure_service.subject_requests import State
+from fedforget.erasure_service.subject_requests import State, SubjectRequest
 from fedforget.server.receipt import Receipt
 
 log = logging.getLogger(__name__)
@@ -51,8 +53,22 @@ class Completion:
         requests = self.requests.of_batch(batch.id)
         persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
         self.chain.append(receipt, persons, self.key.get(), self.federation)
-        self.batches.signed(batch.id, now - (batch.turn or now) if confirmed else None)
+        salt = self.batches.erasure(batch.id).salt
+        unknown = [one for one in requests if not any(receipt.names(user, salt) for user in users_of(one))]
+        self._signed(batch, unknown, now - (batch.turn or now) if confirmed else None)
         return True
+
+    def nothing_to_sign(self, batch: Batch) -> None:
+        """Note that an erasure was of nobody."""
+        if not batch.signed:
+            self._signed(batch, self.requests.of_batch(batch.id), None)
+
+    def _signed(self, batch: Batch, unknown: Sequence[SubjectRequest], confirmed: float | None) -> None:
+        with self.requests.writing():
+            self.requests.mark_unknown([request.reference for request in unknown])
+            self.batches.signed(batch.id, confirmed)
+        if unknown:
+            log.warning("erasure %s: %d requests are of nobody: no member had their ids", batch.id, len(unknown))
 
     def finish(self, batch: Batch, now: float, *, late: bool) -> bool:
         """Complete the requests of a batch, unless that is held back; returns whether it is finished."""

@@ -253,6 +253,7 @@ class Dispatcher:
         """Finish a batch of nobody; try others in halves, so that one request does not hold up the rest."""
         reason = self.files.queue.why_refused(batch.id) or ""
         if reason.startswith(NO_MEMBER):
+            self.completion.nothing_to_sign(batch)
             self._finish(batch, now, late=self._is_late(batch, now))
             return
         requests = self.requests.of_batch(batch.id)

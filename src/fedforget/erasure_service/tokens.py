@@ -148,6 +148,10 @@ class TokenStore:
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM {_TOKENS} ORDER BY created, id").fetchall()
         return [_record(row) for row in rows]
 
+    def name_of(self, holder: str) -> str:
+        """The name of a holder's newest token; '' if it has none."""
+        return next((record.name for record in reversed(self.all()) if record.holder == holder), "")
+
     def valid(self, now: datetime) -> int:
         """How many tokens are neither revoked nor expired."""
         return sum(record.valid(now) for record in self.all())

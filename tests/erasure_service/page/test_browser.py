@@ -61,6 +61,7 @@ def run(prepared, tmp_path):
 def ask(page, user: str) -> str:
     """Ask for an erasure by the form; returns the id of the request."""
     page.get_by_label("User id").fill(user)
+    page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Ask for the erasure").click()
     page.wait_for_url("**/requests/*")
     return UUID.search(page.url)[0]
@@ -81,11 +82,11 @@ def test_a_request_from_the_form_to_a_verified_receipt(browser, run, tmp_path):
             approve.wait_for(timeout=SECONDS)  # it appears without loading the page again
             announced = working.locator("#announcer")
             wait_for(lambda: reference in announced.inner_text(), 10, "the new request is announced")
+            working.on("dialog", lambda dialog: dialog.accept())
             approve.click()
             working.get_by_text("The request is approved.").wait_for()
             asking.locator("#request-state").get_by_text("pending", exact=True).wait_for(timeout=SECONDS)
 
-            working.on("dialog", lambda dialog: dialog.accept())
             working.get_by_role("button", name="Start now").click()
             working.get_by_text("Whatever waits and is approved is carried out now.").wait_for()
             asking.locator("#request-state").get_by_text("completed").wait_for(timeout=SECONDS)
@@ -172,6 +173,7 @@ def test_the_page_can_be_used_by_keyboard_and_without_scripts(browser, run):
             page.keyboard.press("Shift+Tab")
             page.keyboard.press("Shift+Tab")
             page.keyboard.type("17")
+            page.once("dialog", lambda dialog: dialog.accept())
             page.keyboard.press("Enter")
             page.wait_for_url("**/requests/*")
             page.keyboard.press("Tab")

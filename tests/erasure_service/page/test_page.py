@@ -205,6 +205,15 @@ def test_a_requester_sees_only_requests_of_their_own_token(service):
     assert service.requests.find(reference_of(own)).state == State.CANCELLED
 
 
+def test_who_asked_is_named_by_the_token_for_those_who_look(service):
+    operator, requester = Browser(service, Role.OPERATOR), Browser(service, Role.REQUESTER)
+    reference = reference_of(requester.ask("18"))
+    (name,) = {one.name for one in service.tokens.all() if one.role == Role.REQUESTER}
+    shown, hidden = (" ".join(one.page(f"/requests/{reference}").text.split()) for one in (operator, requester))
+    assert f", from {name} " in shown
+    assert ", from" not in hidden
+
+
 def test_a_requester_does_not_learn_why_an_erasure_was_refused(service):
     requester = Browser(service, Role.REQUESTER)
     reference = reference_of(requester.ask("18"))

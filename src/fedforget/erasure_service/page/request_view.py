@@ -29,7 +29,10 @@ REGULATIONS = {
 
 @dataclass(frozen=True)
 class RequestRow:
-    """A request. ``near`` says in words that its deadline is near or past; ``note`` and ``erasure`` are for lookers."""
+    """A request. ``near`` says in words that its deadline is near or past.
+
+    ``note``, ``erasure`` and ``asked_by``, the name of a token, are for those who may look at everything.
+    """
 
     reference: str
     state: State
@@ -43,6 +46,7 @@ class RequestRow:
     finished: Moment | None
     note: str
     erasure: str | None
+    asked_by: str
     may_approve: bool
     may_cancel: bool
     confirmed: bool
@@ -53,7 +57,7 @@ class RequestRow:
 
 
 def request_row(
-    request: SubjectRequest, visitor: Visitor, batching: Batching, duration: float, now: float
+    request: SubjectRequest, visitor: Visitor, batching: Batching, duration: float, now: float, asked_by: str = ""
 ) -> RequestRow:
     """A request as a visitor may see it.
 
@@ -76,6 +80,7 @@ def request_row(
         finished=None if request.finished is None else Moment.of(request.finished, now),
         note=request.note if visitor.looks else "",
         erasure=request.batch if visitor.looks else None,
+        asked_by=asked_by if visitor.looks else "",
         may_approve=waits and visitor.operates,
         may_cancel=pending and (visitor.operates or (visitor.asks and request.holder == visitor.holder.id)),
         confirmed=request.statement is not None,

@@ -101,7 +101,8 @@ class Pages:
     def row(self, request: SubjectRequest, visitor: Visitor, now: float | None = None) -> RequestRow:
         """A request as a visitor may see it."""
         batching, seconds = self.service.settings.batching, self.service.dispatcher.duration()
-        return request_row(request, visitor, batching, seconds, time.time() if now is None else now)
+        asked_by = self.service.tokens.name_of(request.holder) if visitor.looks else ""
+        return request_row(request, visitor, batching, seconds, time.time() if now is None else now, asked_by)
 
     def _lists(self, visitor: Visitor) -> RequestLists:
         return RequestLists(self.service.requests, None if visitor.looks else visitor.holder.id)
