@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedforget.evaluation.forgetting.attacks import likelihood_ratio
 from fedforget.evaluation.forgetting.intervals import difference, interval, student
 from fedforget.evaluation.forgetting.scores import Scores, auc, tpr_at
-from tests.evaluation.forgetting.made import halves
+from tests.evaluation.forgetting.made import halves, normal_signals
 
 LABELLED = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=30)
 
@@ -106,6 +107,17 @@ def test_intervals_of_differences_cover_the_truth(common: float) -> None:
         widths.append(found.half)
     assert covered / times >= 0.92
     assert np.mean(widths) < 1.6 * 1.96 * (2 / 12 * 2 / 160) ** 0.5
+
+
+def test_intervals_of_two_users_cover_the_truth() -> None:
+    """In the case of a single user who leaves there are few scores, of which only those of a fold are compared."""
+    rng, covered, times = np.random.default_rng(8), 0, 400
+    for seed in range(times):
+        inside, groups, folds = halves(24, 2, rng)
+        signals = normal_signals(inside, [0.0] * 4, rng, of_world=0.0)
+        table = likelihood_ratio(signals, inside, folds)
+        covered += interval(Scores.of(table, inside, groups, folds), auc, seed, draws=100).contains(0.5)
+    assert covered / times >= 0.93
 
 
 def test_a_difference_is_that_of_both_and_nothing_against_itself() -> None:

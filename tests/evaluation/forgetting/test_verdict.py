@@ -59,6 +59,13 @@ def test_the_number_of_worlds_that_would_decide() -> None:
     assert worlds_to_decide(around(-0.1, 0.1), 32) == 128  # never alike: an interval of ± 0.05
 
 
+def test_a_method_is_not_visible_by_chance_because_many_attacks_were_tried() -> None:
+    assert judge(SEEN, EVEN, around(0.05, 0.025), 32).kind == VISIBLE
+    assert judge(SEEN, EVEN, around(0.05, 0.025), 32, tests=8).kind == UNDECIDED  # 0.05 − 1.395 × 0.025 < 0.02
+    assert judge(SEEN, EVEN, around(0.06, 0.025), 32, tests=8).kind == VISIBLE
+    assert judge(SEEN, EVEN, around(0.0, 0.03), 32, tests=8).kind == ALIKE
+
+
 def test_the_worst_verdict_counts() -> None:
     alike = judge(SEEN, EVEN, around(0.0, 0.03), 32)
     undecided = judge(SEEN, EVEN, around(0.04, 0.03), 32)

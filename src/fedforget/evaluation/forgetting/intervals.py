@@ -77,8 +77,8 @@ def _estimate(
     rng = np.random.default_rng([seed, scores.value.size])
     users, groups = _places(scores.user), _places(scores.group)
     both = _places(users * (int(groups.max()) + 1) + groups)
-    by_group = _variance(statistic, groups, rng, draws)
     few = int(users.max()) + 1 < LEAST_USERS
+    by_group = _variance(statistic, groups, rng, draws, _fewest_in_a_fold(scores, groups) if few else None)
     by_user = 0.0 if few else _variance(statistic, users, rng, draws)
     by_both = _variance(statistic, both, rng, draws)
     variance = max(by_user + by_group - by_both, by_both) if by_user and by_group else by_user + by_group
@@ -99,14 +99,27 @@ def student(freedom: int) -> float:
 
 
 def _variance(
-    statistic: Callable[[Floats | None], Floats], places: Ints, rng: np.random.Generator, draws: int
+    statistic: Callable[[Floats | None], Floats],
+    places: Ints,
+    rng: np.random.Generator,
+    draws: int,
+    fewest: int | None = None,
 ) -> float:
-    """The variance of the statistic when clusters of scores are drawn with replacement; 0 for a single cluster."""
+    """The variance of the statistic when clusters of scores are drawn with replacement; 0 for a single cluster.
+
+    Draws vary too little if there are few clusters; ``fewest`` is the number of those that are compared.
+    """
     clusters = int(places.max()) + 1
     if clusters < 2:
         return 0.0
     counts = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
-    return float(statistic(counts[:, places]).var(ddof=1)) * clusters / (clusters - 1)
+    compared = max(fewest or clusters, 2)
+    return float(statistic(counts[:, places]).var(ddof=1)) * compared / (compared - 1)
+
+
+def _fewest_in_a_fold(scores: Scores, groups: Ints) -> int:
+    """The number of groups in the fold that has fewest: scores are compared within folds only."""
+    return min(int(np.unique(groups[scores.fold == fold]).size) for fold in np.unique(scores.fold))
 
 
 def _least_variance(value: float, count: int) -> float:

@@ -5,12 +5,13 @@ worlds.
 
 1. Sees memory: the lower bound of the AUC for members before the erasure is above ``SEES``. Else nothing is proven.
 2. Clean reference: the interval for Retrain reaches within ``MARGIN`` of 0.5. Else nothing is proven.
-3. Still visible: the lower bound of the difference is above ``MARGIN``.
+3. Still visible: the lower bound of the difference is above ``MARGIN``, in an interval that is widened for the number
+   of attacks and kinds of leavers that are tried (Bonferroni), since one of them is enough.
 4. Not distinguishable from Retrain: the interval of the difference lies within ± ``WITHIN``.
 5. Else it is undecided, with the number of worlds that would decide if the estimate stays.
 
-The verdict over several attacks and kinds of leavers is the worst one. That asks all of them to pass, which needs no
-correction for their number.
+The verdict over several attacks and kinds of leavers is the worst one. That asks all of them to be alike, which needs
+no correction for their number.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from fedforget.evaluation.forgetting.intervals import Interval
 
@@ -38,20 +40,23 @@ class Verdict:
     worlds: int | None = None
 
 
-def judge(before: Interval, retrain: Interval, apart: Interval, worlds: int) -> Verdict:
-    """The verdict on a method from the AUC before the erasure and after Retrain, and its difference to Retrain's."""
+def judge(before: Interval, retrain: Interval, apart: Interval, worlds: int, tests: int = 1) -> Verdict:
+    """The verdict on a method from the AUC before the erasure and after Retrain, and its difference to Retrain's.
+
+    ``tests`` is the number of attacks and kinds of leavers that are tried.
+    """
     if not before.low > SEES:
         text = f"proves nothing: members are not seen before the erasure ({shown(before)}; needed: above {SEES})"
         return Verdict(BLIND, text)
     if retrain.low > 0.5 + MARGIN or retrain.high < 0.5 - MARGIN:
         return Verdict(BIASED, f"proves nothing: users are seen after Retrain, who are not there ({shown(retrain)})")
     found = f"{shown(apart, sign=True)} against Retrain"
-    kind = _decided(apart, 1.0)
+    kind = _decided(apart, 1.0, tests)
     if kind == ALIKE:
         return Verdict(ALIKE, f"not distinguishable from Retrain: AUC {found}")
     if kind == VISIBLE:
         return Verdict(VISIBLE, f"still visible: AUC {found}")
-    needed = worlds_to_decide(apart, worlds)
+    needed = worlds_to_decide(apart, worlds, tests)
     return Verdict(UNDECIDED, f"undecided at this resolution: AUC {found}; about {needed} worlds would decide", needed)
 
 
@@ -60,18 +65,18 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: ORDER.index(verdict.kind))
 
 
-def worlds_to_decide(apart: Interval, worlds: int) -> int:
+def worlds_to_decide(apart: Interval, worlds: int, tests: int = 1) -> int:
     """The number of worlds with which the rule decides if the estimate stays and the interval shrinks by its root.
 
     If it never would, since the difference is below ``-WITHIN``, the number with which the interval is as narrow as
     that: an estimate that far below is then no chance.
     """
     low, high = worlds, worlds * MOST
-    if _decided(apart, MOST) == UNDECIDED:
+    if _decided(apart, MOST, tests) == UNDECIDED:
         return _even(worlds * (apart.half / WITHIN) ** 2)
     while low < high:
         middle = (low + high) // 2
-        if _decided(apart, middle / worlds) == UNDECIDED:
+        if _decided(apart, middle / worlds, tests) == UNDECIDED:
             low = middle + 1
         else:
             high = middle
@@ -84,14 +89,20 @@ def shown(one: Interval, *, sign: bool = False) -> str:
     return f"{value} ({low} to {high})"
 
 
+def _widened(tests: int) -> float:
+    """How much wider intervals are that all of so many tests hold with 95%, one side of each."""
+    normal = NormalDist()
+    return normal.inv_cdf(1 - 0.025 / tests) / normal.inv_cdf(1 - 0.025)
+
+
 def _even(number: float) -> int:
     """Worlds come in pairs."""
     return 2 * math.ceil(round(number / 2, 6))
 
 
-def _decided(apart: Interval, factor: float) -> str:
+def _decided(apart: Interval, factor: float, tests: int) -> str:
     """The outcome of the rule with ``factor`` times as many worlds."""
     low, high = (apart.value + (end - apart.value) / math.sqrt(factor) for end in (apart.low, apart.high))
-    if low > MARGIN:
+    if apart.value - _widened(tests) * (apart.value - low) > MARGIN:
         return VISIBLE
     return ALIKE if low > -WITHIN and high < WITHIN else UNDECIDED

@@ -57,11 +57,14 @@ class CaseResult:
     """The worlds of one case: attacks on every method, and verdicts.
 
     ``apart`` is the difference of each method's AUC to Retrain's. ``broken`` counts the worlds in which a method left a
-    model with signals that are no finite numbers, which are left out for all methods.
+    model with signals that are no finite numbers, which are left out for all methods. ``cases`` is the number of those
+    that are judged together.
     """
 
-    def __init__(self, name: str, outcomes: Sequence[Outcome], methods: Sequence[str], seed: int) -> None:
-        self.name, self.worlds, self.seed = name, len(outcomes), seed
+    def __init__(
+        self, name: str, outcomes: Sequence[Outcome], methods: Sequence[str], seed: int, cases: int = 1
+    ) -> None:
+        self.name, self.worlds, self.seed, self.tests = name, len(outcomes), seed, cases * len(DECIDING)
         self.inside: Flags = np.stack([outcome.arrays["inside"] for outcome in outcomes])
         self.groups: Ints = np.arange(self.worlds) // 2
         self.folds: Ints = self.groups % FOLDS
@@ -119,7 +122,7 @@ class CaseResult:
 
     def _verdict(self, method: str, attack: str) -> Verdict:
         before, retrain = (self.found[one][attack].auc for one in (NONE, RETRAIN))
-        verdict = judge(before, retrain, self.apart[method][attack], self.worlds)
+        verdict = judge(before, retrain, self.apart[method][attack], self.worlds, self.tests)
         if verdict.kind == ALIKE and self.broken[method]:
             text = f"undecided: {self.broken[method]} of {self.worlds} models have numbers that are not finite"
             return Verdict(UNDECIDED, text)

@@ -190,11 +190,9 @@ def _run(worlds: Worlds, on_world: OnWorld, workers: int | None, source: str) ->
         case: [worlds.load(World(case, number)) for number in range(settings.worlds_of(case))]
         for case in settings.cases
     }
-    results = {
-        case: CaseResult(case, outcomes[case], tuple(settings.methods), settings.seed)
-        for case in settings.cases
-        if case in ATTACKED
-    }
+    attacked = [case for case in settings.cases if case in ATTACKED]
+    methods, seed = tuple(settings.methods), settings.seed
+    results = {case: CaseResult(case, outcomes[case], methods, seed, len(attacked)) for case in attacked}
     return Audit(settings, results, outcomes, source)
 
 
