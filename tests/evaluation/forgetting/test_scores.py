@@ -125,6 +125,7 @@ def test_a_difference_is_that_of_both_and_nothing_against_itself() -> None:
     inside, groups, folds = halves(8, 12, rng)
     one, other = (Scores.of(rng.normal(size=inside.shape), inside, groups, folds) for _ in range(2))
     assert difference(one, other, auc, 0).value == pytest.approx(auc(one)[0] - auc(other)[0])
+    assert difference(one, other, auc, 0).half > 0.02
     same = difference(one, one, auc, 0)
     assert (same.value, same.low, same.high) == (0, 0, 0)
     fewer = Scores.of(rng.normal(size=(8, 11)), inside[:, 1:], groups, folds)

@@ -37,7 +37,8 @@ def around(value: float, half: float) -> Interval:
         (SEEN, EVEN, around(0.1, 0.03), VISIBLE),
         (SEEN, EVEN, around(0.04, 0.03), UNDECIDED),
         (SEEN, EVEN, around(0.035, 0.01), VISIBLE),  # visible, however small, if it is no chance
-        (SEEN, EVEN, around(-0.06, 0.03), UNDECIDED),
+        (SEEN, EVEN, around(-0.06, 0.05), UNDECIDED),
+        (SEEN, EVEN, around(-0.06, 0.03), VISIBLE),  # less like members than users who were never there
         (around(0.63, 0.03), EVEN, around(0.0, 0.03), BLIND),
         (around(0.63, 0.029), EVEN, around(0.0, 0.03), ALIKE),
         (SEEN, around(0.56, 0.03), around(0.0, 0.03), BIASED),
@@ -56,7 +57,7 @@ def test_the_number_of_worlds_that_would_decide() -> None:
     assert worlds_to_decide(around(0.04, 0.03), 32) == 74  # visible once 0.04 − 0.03 / √(n / 32) > 0.02
     assert "about 74 worlds would decide" in judge(SEEN, EVEN, around(0.04, 0.03), 32).text
     assert worlds_to_decide(around(0.01, 0.08), 8) == 34  # alike once 0.01 + 0.08 / √(n / 8) < 0.05
-    assert worlds_to_decide(around(-0.1, 0.1), 32) == 128  # never alike: an interval of ± 0.05
+    assert worlds_to_decide(around(-0.04, 0.03), 32) == 74
 
 
 def test_a_method_is_not_visible_by_chance_because_many_attacks_were_tried() -> None:

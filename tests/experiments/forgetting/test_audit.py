@@ -158,14 +158,20 @@ def test_worlds_that_are_damaged_or_of_another_audit_are_refused(tmp_path: Path)
         worlds.load(result.settings.all_worlds[3])
 
 
-def test_models_that_are_not_finite_are_no_pass() -> None:
+def test_models_that_are_not_finite_are_no_pass_and_hold_up_no_other_method() -> None:
     """A method that breaks the model leaves nothing to see, which is no forgetting."""
-    result = small(cases=["single"], methods=["none", "fru", "retrain"])
+    methods = ("none", "fru", "continue", "retrain")
+    result = small(cases=["single"], methods=list(methods))
+    whole = result.cases["single"]
     for outcome in result.outcomes["single"]:
         outcome.arrays["signals/fru"] = np.full_like(outcome.arrays["signals/fru"], np.nan)
-    case = CaseResult("single", result.outcomes["single"], ("none", "fru", "retrain"), 0)
-    assert case.broken == {"none": 0, "fru": 8, "retrain": 0}
-    assert case.worst("fru")[1].kind != "like retrain"
+    case = CaseResult("single", result.outcomes["single"], methods, 0)
+    assert case.broken == {"none": 0, "fru": 8, "continue": 0, "retrain": 0}
+    assert "not finite" in case.worst("fru")[1].text
+    assert case.worst("fru")[1].kind == "undecided"
+    for name in ("none", "continue", "retrain"):
+        assert case.found[name]["membership"].auc == whole.found[name]["membership"].auc
+        assert case.verdicts[name] == whole.verdicts[name]
 
 
 def test_poison_is_what_differs_between_models_with_different_attackers() -> None:

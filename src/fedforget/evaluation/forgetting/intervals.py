@@ -58,7 +58,9 @@ def difference(scores: Scores, other: Scores, statistic: Statistic, seed: int, d
     def apart(weights: Floats | None) -> Floats:
         return statistic(scores, weights) - statistic(other, weights)
 
-    value, half = _estimate(scores, apart, seed, draws)
+    if np.array_equal(scores.value, other.value):
+        return Interval(0.0, 0.0, 0.0)
+    value, half = _estimate(scores, apart, seed, draws, lambda _, count: _least_variance(0.5, count))
     return Interval(value, value - half, value + half)
 
 
@@ -67,7 +69,7 @@ def _estimate(
     statistic: Callable[[Floats | None], Floats],
     seed: int,
     draws: int,
-    least: Callable[[float, int], float] = lambda value, count: 0.0,
+    least: Callable[[float, int], float],
 ) -> tuple[float, float]:
     """A statistic and half the width of its interval, whose variance is at ``least`` that of the value and a count."""
     value = float(statistic(None)[0])

@@ -5,8 +5,9 @@ worlds.
 
 1. Sees memory: the lower bound of the AUC for members before the erasure is above ``SEES``. Else nothing is proven.
 2. Clean reference: the interval for Retrain reaches within ``MARGIN`` of 0.5. Else nothing is proven.
-3. Still visible: the lower bound of the difference is above ``MARGIN``, in an interval that is widened for the number
-   of attacks and kinds of leavers that are tried (Bonferroni), since one of them is enough.
+3. Still visible: the difference is further than ``MARGIN`` from 0, with an interval that is widened for the number of
+   attacks and kinds of leavers that are tried (Bonferroni), since one of them is enough. Below 0 too: who looks less
+   like a member than users who were never there is recognised as well.
 4. Not distinguishable from Retrain: the interval of the difference lies within ± ``WITHIN``.
 5. Else it is undecided, with the number of worlds that would decide if the estimate stays.
 
@@ -66,14 +67,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def worlds_to_decide(apart: Interval, worlds: int, tests: int = 1) -> int:
-    """The number of worlds with which the rule decides if the estimate stays and the interval shrinks by its root.
-
-    If it never would, since the difference is below ``-WITHIN``, the number with which the interval is as narrow as
-    that: an estimate that far below is then no chance.
-    """
+    """The number of worlds with which the rule decides if the estimate stays and the interval shrinks by its root."""
     low, high = worlds, worlds * MOST
-    if _decided(apart, MOST, tests) == UNDECIDED:
-        return _even(worlds * (apart.half / WITHIN) ** 2)
     while low < high:
         middle = (low + high) // 2
         if _decided(apart, middle / worlds, tests) == UNDECIDED:
@@ -102,7 +97,7 @@ def _even(number: float) -> int:
 
 def _decided(apart: Interval, factor: float, tests: int) -> str:
     """The outcome of the rule with ``factor`` times as many worlds."""
-    low, high = (apart.value + (end - apart.value) / math.sqrt(factor) for end in (apart.low, apart.high))
-    if apart.value - _widened(tests) * (apart.value - low) > MARGIN:
+    half = apart.half / math.sqrt(factor)
+    if abs(apart.value) - _widened(tests) * half > MARGIN:
         return VISIBLE
-    return ALIKE if low > -WITHIN and high < WITHIN else UNDECIDED
+    return ALIKE if abs(apart.value) + half < WITHIN else UNDECIDED

@@ -10,7 +10,7 @@ import numpy as np
 from fedforget.evaluation.forgetting.attacks import likelihood_ratio, offline_ratio
 from fedforget.evaluation.forgetting.intervals import LEAST_USERS, Interval, difference, interval
 from fedforget.evaluation.forgetting.scores import Flags, Floats, Ints, Scores, auc, tpr_at
-from fedforget.evaluation.forgetting.verdict import ALIKE, UNDECIDED, Verdict, judge, worst
+from fedforget.evaluation.forgetting.verdict import UNDECIDED, VISIBLE, Verdict, judge, worst
 from fedforget.experiments.forgetting.methods import NONE, RETRAIN
 from fedforget.experiments.forgetting.world import SIGNALS
 from fedforget.experiments.forgetting.worlds import Outcome
@@ -57,8 +57,8 @@ class CaseResult:
     """The worlds of one case: attacks on every method, and verdicts.
 
     ``apart`` is the difference of each method's AUC to Retrain's. ``broken`` counts the worlds in which a method left a
-    model with signals that are no finite numbers, which are left out for all methods. ``cases`` is the number of those
-    that are judged together.
+    model with signals that are no finite numbers, which are left out when it is judged. ``cases`` is the number of
+    cases that are judged together.
     """
 
     def __init__(
@@ -68,11 +68,16 @@ class CaseResult:
         self.inside: Flags = np.stack([outcome.arrays["inside"] for outcome in outcomes])
         self.groups: Ints = np.arange(self.worlds) // 2
         self.folds: Ints = self.groups % FOLDS
-        signals = {method: self._signals(outcomes, method) for method in methods}
-        usable = {method: _usable(kinds) for method, kinds in signals.items()}
-        self.broken = {method: int((usable[NONE] & ~table).any(1).sum()) for method, table in usable.items()}
-        self._common: Flags = np.asarray(np.stack(list(usable.values())).all(axis=0))
-        self.found = {method: self._attacks(kinds, method) for method, kinds in signals.items()}
+        self._kinds = {method: self._signals(outcomes, method) for method in methods}
+        usable = {method: _usable(kinds) for method, kinds in self._kinds.items()}
+        both: Flags = usable[NONE] & usable[RETRAIN]
+        self.broken = {method: int((both & ~table).any(1).sum()) for method, table in usable.items()}
+        self.found = {method: self._attacks(method, both & usable[method]) for method in methods}
+        self._references = {
+            method: {name: self._attacks(name, both & usable[method]) for name in (NONE, RETRAIN)}
+            for method, broken in self.broken.items()
+            if broken
+        }
         self.apart = {method: {attack: self._apart(method, attack) for attack in DECIDING} for method in methods}
         self.verdicts = {method: {attack: self._verdict(method, attack) for attack in DECIDING} for method in methods}
 
@@ -97,17 +102,18 @@ class CaseResult:
         kinds = {kind: after[..., place].astype(np.float64) for place, kind in enumerate(SIGNALS)}
         return kinds | {f"before {kind}": before[..., place].astype(float) for place, kind in enumerate(SIGNALS)}
 
-    def _attacks(self, signals: Mapping[str, Floats], method: str) -> dict[str, Found]:
+    def _attacks(self, method: str, where: Flags) -> dict[str, Found]:
+        """All attacks on a method, on users in worlds ``where`` their signals are to be used."""
         found = {
-            attack: self._found(likelihood_ratio(self._stack(signals, kinds), self.inside, self.folds))
+            attack: self._found(likelihood_ratio(self._stack(method, kinds, where), self.inside, self.folds))
             for attack, kinds in _SIGNALS.items()
             if (method, attack) != (NONE, BEFORE_AFTER)
         }
-        likelihood = np.where(self._common, signals["likelihood"], np.nan)
+        likelihood = np.where(where, self._kinds[method]["likelihood"], np.nan)
         return {**found, OFFLINE: self._found(offline_ratio(likelihood, self.inside, self.folds))}
 
-    def _stack(self, signals: Mapping[str, Floats], kinds: Sequence[str]) -> Floats:
-        return np.where(self._common[..., None], np.stack([signals[kind] for kind in kinds], axis=2), np.nan)
+    def _stack(self, method: str, kinds: Sequence[str], where: Flags) -> Floats:
+        return np.where(where[..., None], np.stack([self._kinds[method][kind] for kind in kinds], axis=2), np.nan)
 
     def _found(self, table: Floats) -> Found:
         scores = Scores.of(table, self.inside, self.groups, self.folds)
@@ -116,14 +122,18 @@ class CaseResult:
             rate = interval(scores, lambda some, weights: tpr_at(some, RATE, weights), self.seed)
         return Found(interval(scores, auc, self.seed), rate, scores)
 
+    def _reference(self, name: str, method: str, attack: str) -> Found:
+        """An attack on the model before, or on Retrain, in the worlds in which a method's models can be used."""
+        return self._references.get(method, self.found)[name][attack]
+
     def _apart(self, method: str, attack: str) -> Interval:
-        own, retrain = (self.found[one][attack].scores for one in (method, RETRAIN))
-        return difference(own, retrain, auc, self.seed)
+        retrain = self._reference(RETRAIN, method, attack)
+        return difference(self.found[method][attack].scores, retrain.scores, auc, self.seed)
 
     def _verdict(self, method: str, attack: str) -> Verdict:
-        before, retrain = (self.found[one][attack].auc for one in (NONE, RETRAIN))
+        before, retrain = (self._reference(name, method, attack).auc for name in (NONE, RETRAIN))
         verdict = judge(before, retrain, self.apart[method][attack], self.worlds, self.tests)
-        if verdict.kind == ALIKE and self.broken[method]:
+        if self.broken[method] and verdict.kind != VISIBLE:
             text = f"undecided: {self.broken[method]} of {self.worlds} models have numbers that are not finite"
             return Verdict(UNDECIDED, text)
         return verdict

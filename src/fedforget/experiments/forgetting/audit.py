@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedforget.data import Interactions
-from fedforget.evaluation.forgetting.verdict import ORDER, UNDECIDED, Verdict, shown
+from fedforget.evaluation.forgetting.verdict import ORDER, VISIBLE, Verdict, shown
 from fedforget.experiments import machine
 from fedforget.experiments.forgetting.analysis import BEFORE_AFTER, MEMBERSHIP, SNAPSHOTS, CaseResult
 from fedforget.experiments.forgetting.cases import ATTACKED, CASES
@@ -51,13 +51,13 @@ class Audit:
     def worst_case(self, name: str) -> CaseResult:
         """The case that is worst for a method; for the model before and for Retrain themselves the headline.
 
-        A case with few candidates, such as a single user, counts only if it decides: in it the method can be visible,
-        but hardly any number of worlds shows that it is not.
+        A case with few candidates, such as a single user, counts only if the method is visible in it: hardly any number
+        of worlds shows that it is not.
         """
         if name in (NONE, RETRAIN):
             return self.headline
         order = [self.headline, *(case for case in self.cases.values() if case is not self.headline)]
-        decides = [case for case in order if not case.few or case.worst(name)[1].kind != UNDECIDED]
+        decides = [case for case in order if not case.few or case.worst(name)[1].kind == VISIBLE]
         return max(decides or order, key=lambda case: ORDER.index(case.worst(name)[1].kind))
 
     def verdict(self, name: str) -> Verdict:

@@ -63,9 +63,9 @@ def poison_left(outcomes: Sequence[Outcome], names: Sequence[str]) -> dict[str, 
     """
     found: dict[str, list[float]] = {name: [] for name in names}
     chance: list[float] = []
-    for place, own in enumerate(outcomes):
-        frame = own.arrays["retrain/items"]
-        pair = [own, outcomes[place ^ 1]]
+    for place in range(0, len(outcomes), 2):
+        pair = outcomes[place : place + 2]
+        frame = pair[0].arrays["retrain/items"]
         direction = _apart(pair, NONE, frame)
         for name, values in found.items():
             values.append(distance.projection(_apart(pair, name, frame), direction))

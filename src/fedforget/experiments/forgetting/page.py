@@ -24,8 +24,8 @@ RULE = (
     "How a verdict is found: the audit proves something only if it sees members before the erasure (lower bound of the "
     f"AUC above {SEES}) and nobody after Retrain (its interval reaches within {MARGIN} of 0.5). What counts is the "
     "difference of the AUC after a method and after Retrain, in the same worlds. The method is still visible if the "
-    "lower bound of the difference, in an interval widened for the number of attacks and kinds of leavers, is above "
-    f"{MARGIN}, not distinguishable from Retrain if its interval lies within "
+    "difference, with an interval widened for the number of attacks and kinds of leavers, is further than "
+    f"{MARGIN} from 0, not distinguishable from Retrain if its interval lies within "
     f"±{WITHIN}, else undecided. The verdict is the worst of all kinds of leavers, from the final model and from "
     "snapshots; with a single user who leaves, a method may be visible, but too few scores say that it is not."
 )
