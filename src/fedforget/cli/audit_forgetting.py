@@ -21,6 +21,7 @@ from fedforget.experiments.forgetting.audit import PAGE, RESULT, Audit, audit
 from fedforget.experiments.forgetting.cases import CASES
 from fedforget.experiments.forgetting.methods import DEFAULT
 from fedforget.experiments.forgetting.worlds import OnWorld
+from fedforget.models import MODELS
 from fedforget.server.presets import ROUNDS
 
 #: The time left is estimated from the worlds of the last ten minutes.
@@ -30,7 +31,7 @@ SPEED_SECONDS = 600.0
 def forgetting(
     data: Annotated[str, typer.Argument(help="Data set, by name or file.")],
     out: Annotated[Path, typer.Option(help="Folder for worlds and results; the same command continues there.")],
-    model: opt.ModelName = "lightgcn",
+    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS)}.", rich_help_panel="Configuration")] = "lightgcn",
     preset: opt.BenchPreset = "default",
     methods: Annotated[
         str, typer.Option(help="Methods, comma-separated, also with settings (fru:stride=5) and fru-paper.")
@@ -41,7 +42,7 @@ def forgetting(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = ROUNDS,
     seed: opt.BenchSeed = 0,
     workers: Annotated[
-        int | None, typer.Option(help="Worlds at a time, one core and up to 2 GB each; default all.")
+        int | None, typer.Option(min=1, help="Worlds at a time, one core and up to 2 GB each; default all.")
     ] = None,
     assignments: opt.Assignments = None,
     folder: Folder = None,
@@ -66,7 +67,7 @@ def forgetting(
             on_world=on_world,
         )
     verdicts = [f"{name}: {result.verdict(name).text}" for name in result.settings.methods]
-    title = f"{result.settings.config.model.name} on {data}, {worlds} worlds, {leavers:.0%} leave"
+    title = f"{result.settings.config.model.name} on {data}, {worlds} worlds"
     files = f"The page: {out / PAGE}\nFor programs: {out / RESULT}"
     show.result(result.to_dict(), as_json, _table(result, title), *verdicts, files)
 
@@ -92,9 +93,17 @@ def _table(result: Audit, title: str) -> Table:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[OnWorld]:
-    """A bar over worlds with the time left, on standard error."""
-    columns = (TextColumn("worlds"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, TextColumn("left"), console=show.notes, disable=quiet, speed_estimate_period=SPEED_SECONDS)
-    with bar:
-        task = bar.add_task("worlds", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    """A bar over worlds with the time left, on standard error, from the first world on; then that attacks follow."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn())
+    left = (TimeRemainingColumn(), TextColumn("left"))
+    bar = Progress(*columns, *left, console=show.notes, disable=quiet, speed_estimate_period=SPEED_SECONDS)
+    task = bar.add_task("worlds", total=None)
+
+    def on_world(done: int, total: int) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total, description="worlds" if done < total else "worlds; attacking")
+
+    try:
+        yield on_world
+    finally:
+        bar.stop()

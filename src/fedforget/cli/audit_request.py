@@ -16,7 +16,7 @@ from fedforget.cli.ids import KnownIds
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError, FedForgetError
 from fedforget.runtime.ids import ItemId, UserId
-from fedforget.server.attached_audit import AttachedAudit
+from fedforget.server.attached_audit import AttachedAudit, audit_command
 from fedforget.server.config_file import on_network
 from fedforget.server.request_audit import FAILED, INCOMPLETE, Held, RequestAudit, Signed, audit_request
 from fedforget.server.request_persons import request_salt
@@ -70,7 +70,9 @@ def request(
             signed=_signed(run, id_),
             audits=folders,
         )
-    _show(run, id_, result, as_json)
+        method = next(receipt.method for receipt in fed.receipts() if receipt.request == id_)
+        command = audit_command(fed.model.name, method)
+    _show(run, id_, result, command, as_json)
     if result.result in EXIT_CODES:
         raise typer.Exit(EXIT_CODES[result.result])
 
@@ -119,19 +121,22 @@ def _signed(run: Path, request: str) -> Signed | None:
     return Signed(names, f"{wrong[0].name}: {wrong[0].reason}" if wrong else "")
 
 
-def _show(run: Path, id_: str, result: RequestAudit, as_json: bool) -> None:
+def _show(run: Path, id_: str, result: RequestAudit, command: str, as_json: bool) -> None:
     rows = [(check.name, SHOWN[check.passed], check.detail) for check in result.checks]
     columns = ["check", "", "found"]
     table = show.table(columns, rows, left=columns, title=f"Request {id_} of {run}")
     path = f"{run / 'receipts' / id_}.audit.json"
     stored = f"Stored in {path}" if result.stored else f"Not stored: {path} has a result with more checks"
-    notes = [_attached(result.audit), *(f"Not an audit of forgetting: {each}" for each in result.unreadable_audits)]
+    notes = [
+        _attached(result.audit, command),
+        *(f"Not an audit of forgetting: {each}" for each in result.unreadable_audits),
+    ]
     show.result(result.to_dict(), as_json, f"Result: {result.result}", table, *notes, stored)
 
 
-def _attached(audit: AttachedAudit | None) -> str:
+def _attached(audit: AttachedAudit | None, command: str) -> str:
     if audit is None:
-        return "No audit of this method, model and settings was found: fedforget audit forgetting"
+        return f"No audit of this method, model and settings was found. Make one, with the run's settings: {command}"
     differs = f" ({'; '.join(audit.differs)})" if audit.differs else ""
     text = f"Audit {audit.path} ({audit.sha256[:16]}){differs}: {audit.verdict}"
     if audit.contradicts:

@@ -66,6 +66,13 @@ def attached_audit(
     return max(found, key=lambda one: one[0])[1] if found else None, unreadable
 
 
+def audit_command(model: str, method: Mapping[str, Any]) -> str:
+    """The command that audits a method as a run uses it."""
+    condensed = method.get("name") == "retrain" and (method.get("steps") or method.get("stride", 1) > 1)
+    name = "retrain-condensed" if condensed else str(method.get("name"))
+    return f"fedforget audit forgetting DATA --model {model} --methods {name} --out audits/NAME"
+
+
 def audit_files(folders: Iterable[Path]) -> list[Path]:
     """The details of audits in some folders, or in folders within them."""
     found = [path for folder in folders for path in (folder / "details.json", *sorted(folder.glob("*/details.json")))]
@@ -111,7 +118,7 @@ def _other_data(source: str, data: Mapping[str, Any], *, same_source: bool) -> s
     size = f"{data['users']} users, {data['items']} items" if {"users", "items"} <= data.keys() else ""
     named = ", ".join(part for part in (source, size) if part)
     if same_source:
-        return f"on another state of the same data ({named})"
+        return f"on data of the same name, in another state or split ({named})"
     return f"on other data ({named})" if named else "on other data, which it does not name"
 
 

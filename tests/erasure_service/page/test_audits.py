@@ -65,7 +65,7 @@ def test_data_that_changed_since_by_an_erasure_is_named_so(tmp_path: Path) -> No
     write(tmp_path / "other", run, 9, DATA.digest[::-1])
     audit = newest(run, tmp_path)
     assert audit is not None
-    assert audit.differs == ("on another state of the same data (ml-100k, 943 users, 1682 items)",)
+    assert audit.differs == ("on data of the same name, in another state or split (ml-100k, 943 users, 1682 items)",)
 
 
 def test_what_is_no_audit_is_left_out(run: Path, tmp_path: Path) -> None:

@@ -47,12 +47,17 @@ def judge(before: Interval, retrain: Interval, apart: Interval, worlds: int, tes
     ``tests`` is the number of attacks and kinds of leavers that are tried.
     """
     if not before.low > SEES:
-        text = f"proves nothing: members are not seen before the erasure ({shown(before)}; needed: above {SEES})"
+        text = (
+            f"proves nothing: members are not clearly seen before the erasure (AUC {shown(before)}, of which the lower "
+            f"bound must be above {SEES}): more worlds or rounds may help"
+        )
         return Verdict(BLIND, text)
     if retrain.low > 0.5 + MARGIN or retrain.high < 0.5 - MARGIN:
         return Verdict(BIASED, f"proves nothing: users are seen after Retrain, who are not there ({shown(retrain)})")
     found = f"{shown(apart, sign=True)} against Retrain"
     kind = _decided(apart, 1.0, tests)
+    if kind == ALIKE and not apart.half:
+        return Verdict(ALIKE, "not distinguishable from Retrain: the same scores in all worlds")
     if kind == ALIKE:
         return Verdict(ALIKE, f"not distinguishable from Retrain: AUC {found}")
     if kind == VISIBLE:

@@ -71,8 +71,8 @@ def candidates(name: str, data: Interactions, leavers: float, seed: int) -> Ints
     count = 2 if case.alone else 2 * max(1, round(leavers * data.n_users))
     if not 0 < leavers <= 0.25 or count > eligible.size or count >= data.n_users - 1:
         raise DataError(
-            f"Twice {leavers:.0%} of {data.n_users:,} users are no candidates for an audit.",
-            f"Give a share of leavers above 0, at most 0.25; users need {LEAST_ITEMS} or more training items.",
+            f"leavers is {leavers}: {data.n_users:,} users have not twice as many candidates for an audit.",
+            f"Give a share above 0, at most 0.25; candidates need {LEAST_ITEMS} or more training items.",
         )
     lots = randomness.priorities(seed, randomness.AUDIT, 0, data.user_keys[eligible])
     keys = (lots,) if case.rank is None else (lots, -case.rank(data)[eligible])

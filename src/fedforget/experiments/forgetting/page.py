@@ -52,15 +52,16 @@ def audit_page(audit: Audit) -> str:
     settings = audit.settings
     cases = [CASES[name] for name in settings.cases]
     title = f"Audit of forgetting: {settings.config.model.name} on {Path(audit.source).name or 'data'}"
-    shown = f"{settings.worlds} federations for each of {len(audit.cases)} kinds of leavers, {settings.leavers:.0%} of"
+    leavers = ", ".join(CASES[name].label for name in audit.cases)
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{shown} {settings.train.n_users:,} users, {settings.rounds} rounds. Best seen before an erasure: "
-        f"{escape(CASES[audit.headline.name].label)}.</p>",
+        f"<p>{settings.worlds} federations of {settings.train.n_users:,} users and {settings.train.n_items:,} items, "
+        f"{settings.rounds} rounds, for each kind of leavers ({settings.leavers:.0%} of the users): "
+        f"{escape(leavers)}.</p>",
         _verdicts(audit),
         _attacks(audit),
         *(_figure(name, data, f"plot{place}") for place, (name, data) in enumerate(audit_plots(audit).items())),
-        f"<h2>Distance to Retrain: {escape(CASES[audit.headline.name].label)} leave</h2>",
+        f"<h2>Distance to Retrain: {escape(CASES[audit.headline.name].label)}</h2>",
         _distances(audit),
         "<h2>Who leaves</h2>",
         "<dl>" + "".join(f"<dt>{one.label}</dt><dd>{one.description}</dd>" for one in cases) + "</dl>",

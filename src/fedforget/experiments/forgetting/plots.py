@@ -19,18 +19,21 @@ if TYPE_CHECKING:
 
     from fedforget.experiments.forgetting.audit import Audit
 
+#: Scores that cannot resolve this false-positive rate show nothing in a ROC curve of low rates.
+LOW_RATE = 0.1
 #: The false-positive rates of a ROC curve.
 RATES = np.concatenate([[0.0], np.geomspace(1e-3, 1, 60)])
 
 
 def audit_plots(audit: Audit) -> dict[str, bytes]:
     """All plots by their titles, as SVG."""
-    return {
+    plots = {
         "Can an attacker tell who took part? AUC with 95% intervals": auc_plot(audit),
         f"Scores of {CASES[audit.headline.name].label}: the higher, the more like members": score_plot(audit),
-        "ROC with low false-positive rates": roc_plot(audit),
-        "Distance to Retrain (dotted: Retrain with another seed)": distance_plot(audit),
     }
+    if audit.headline.found[NONE][MEMBERSHIP].scores.smallest_rate <= LOW_RATE:
+        plots["ROC with low false-positive rates"] = roc_plot(audit)
+    return {**plots, "Distance to Retrain (dotted: Retrain with another seed)": distance_plot(audit)}
 
 
 def auc_plot(audit: Audit) -> bytes:
@@ -40,7 +43,7 @@ def auc_plot(audit: Audit) -> bytes:
     def draw(axes: Axes, attack: str, *, first: bool) -> None:
         cases = list(audit.cases.values())
         for place, case in enumerate(cases):
-            shift = 0.6 * (place / max(len(cases) - 1, 1) - 0.5)
+            shift = 0.6 * (place / (len(cases) - 1) - 0.5) if len(cases) > 1 else 0.0
             for row, name in enumerate(reversed(names)):
                 area = case.found[name][attack].auc
                 error = [[area.value - area.low], [area.high - area.value]]
@@ -49,12 +52,13 @@ def auc_plot(audit: Audit) -> bytes:
         axes.axvline(0.5, color=INK, linestyle=":", linewidth=1.2)
         axes.set(title=_ATTACKERS[attack], xlabel="AUC", xlim=(lowest, 1.03))
         axes.set_yticks(range(len(names)), list(reversed(names)) if first else [""] * len(names))
+        axes.set_ylim(-0.6, len(names) - 0.4)
         axes.grid(axis="x", color=FAINT)
         if first:
             axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
 
-    values = [case.found[name][attack].auc.value for case in audit.cases.values() for name in names for attack in _SEEN]
-    lowest = min(0.35, *(value - 0.05 for value in values))
+    ends = [case.found[name][attack].auc.low for case in audit.cases.values() for name in names for attack in _SEEN]
+    lowest = min(0.35, *(end - 0.03 for end in ends))
     return _figure(list(_SEEN), draw, (10.0, 1.6 + 0.55 * len(names)))
 
 
