@@ -205,6 +205,19 @@ def test_a_requester_sees_only_requests_of_their_own_token(service):
     assert service.requests.find(reference_of(own)).state == State.CANCELLED
 
 
+def test_a_requester_sees_only_that_the_service_is_not_ready(service, monkeypatch):
+    monkeypatch.setattr(service, "problems", lambda: ["the disk is full", "of /srv/run"])
+    operator, requester = Browser(service, Role.OPERATOR), Browser(service, Role.REQUESTER)
+    for path in ("/", "/fragments/overview"):
+        shown, hidden = operator.get(path).text, requester.get(path).text
+        assert 'data-announce="Not ready: the disk is full of /srv/run"' in shown
+        assert "<li>the disk is full</li>" in shown
+        assert 'data-announce="Not ready"' in hidden
+        assert "the disk" not in hidden
+    monkeypatch.setattr(service, "problems", list)
+    assert 'data-announce="Ready"' in requester.get("/").text
+
+
 def test_who_asked_is_named_by_the_token_for_those_who_look(service):
     operator, requester = Browser(service, Role.OPERATOR), Browser(service, Role.REQUESTER)
     reference = reference_of(requester.ask("18"))
