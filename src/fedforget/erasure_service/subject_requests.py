@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS subject_request (
     digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
     submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
     approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
-    not_before REAL NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0
+    not_before REAL NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0, num_items INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
@@ -70,7 +70,7 @@ class ConflictError(FedForgetError):
 
 @dataclass(frozen=True)
 class SubjectRequest:
-    """A request to forget a person, or some items of a person. Times are seconds since 1970."""
+    """A request to forget a person, or ``num_items`` items of a person. Times are seconds since 1970."""
 
     reference: str
     id: str | None
@@ -93,6 +93,7 @@ class SubjectRequest:
     statement: str | None = None
     not_before: float = 0.0
     returned: bool = False
+    num_items: int = 0
 
     @classmethod
     def of_row(cls, row: sqlite3.Row) -> SubjectRequest:

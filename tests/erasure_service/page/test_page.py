@@ -238,6 +238,16 @@ def test_a_requester_does_not_learn_why_an_erasure_was_refused(service):
     assert "who is a member" in Browser(service, Role.AUDITOR).page().text
 
 
+@pytest.mark.parametrize(("items", "kind"), [((), "one"), ((5,), "1 item of one"), ((5, 6), "2 items of one")])
+def test_a_finished_request_says_what_it_forgot(service, items, kind):
+    browser = Browser(service, Role.OPERATOR)
+    asked = service.requests.find(reference_of(browser.ask("17")))
+    other = replace(asked, reference=f"abcdef{len(items):010x}", items=items, num_items=len(items))
+    service.requests.add(other)
+    service.requests.finish(other.reference, State.COMPLETED, other.received + 1, "{}")
+    assert f"Forgets{kind} person," in " ".join(browser.page(f"/requests/{other.reference}").text.split())
+
+
 def test_an_auditor_sees_everything_and_has_no_buttons(waiting):
     operator, auditor = Browser(waiting, Role.OPERATOR), Browser(waiting, Role.AUDITOR)
     reference = reference_of(operator.ask())
