@@ -115,6 +115,17 @@ def test_a_result_is_not_replaced_by_a_poorer_one(erased: Erased) -> None:
     assert erased.stored["result"] == "passed"
 
 
+def test_more_checks_replace_a_result_with_an_audit(erased: Erased, tmp_path: Path) -> None:
+    write_audits(tmp_path, same=details(erased))
+    assert erased.audit(audits=[tmp_path]).stored
+    assert erased.stored["audit"] is not None
+    assert erased.audit(**erased.named).stored
+    assert (erased.stored["result"], erased.stored["audit"]) == ("passed", None)
+    assert erased.audit(**erased.named, audits=[tmp_path]).stored
+    assert not erased.audit(**erased.named).stored
+    assert not erased.audit(audits=[tmp_path]).stored
+
+
 @pytest.mark.parametrize("trace", ["id", "key", "salt", "name", "row", "data"])
 def test_a_trace_in_any_file_is_found(erased: Erased, trace: str) -> None:
     user, folder, salt = erased.users[0], erased.path / "trajectory-2" / "devices", str(erased.receipt.salt)
