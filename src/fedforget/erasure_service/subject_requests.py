@@ -23,7 +23,7 @@ from pathlib import Path
 from fedforget.erasure_service.readers import Readers
 from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
-from fedforget.protocol.pseudonym import pseudonym
+from fedforget.protocol.pseudonym import pseudonym, request_salt
 from fedforget.runtime.database import scrub_if_free, transaction
 from fedforget.runtime.ids import ItemId, UserId
 
@@ -123,11 +123,6 @@ def reference_of(id_: str) -> str:
     return hashlib.sha256(uuid.UUID(id_).bytes).hexdigest()[:REFERENCE]
 
 
-def salt_of(id_: str) -> str:
-    """The salt of the pseudonyms of a request: its id."""
-    return uuid.UUID(id_).hex
-
-
 def digest_of(id_: str, content: bytes) -> str:
     """A digest of what a request says, which only those can test who know its id."""
     return hmac.new(uuid.UUID(id_).bytes, content, hashlib.sha256).hexdigest()
@@ -135,7 +130,7 @@ def digest_of(id_: str, content: bytes) -> str:
 
 def pseudonyms_of(id_: str, users: Sequence[str]) -> tuple[str, ...]:
     """The pseudonyms of the persons of a request."""
-    return tuple(pseudonym(user, salt_of(id_)) for user in users)
+    return tuple(pseudonym(user, request_salt(id_)) for user in users)
 
 
 def ids_like(text: str) -> list[UserId]:

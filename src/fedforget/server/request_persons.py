@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -94,16 +93,6 @@ def salt_of(text: str) -> str:
             f"The salt {text!r} is invalid: {error}.", "Give the salt that forget printed, or the UUID of the request."
         ) from error
     return raw.hex()
-
-
-def request_salt(text: str) -> str:
-    """The salt of a request over HTTP: its UUID."""
-    try:
-        return uuid.UUID(text).hex
-    except ValueError as error:
-        raise ConfigError(
-            f"The request id {text!r} is not a UUID.", "Give the subject_request_id of the request."
-        ) from error
 
 
 def _check(
