@@ -13,6 +13,7 @@ pytest.importorskip("securesystemslib")
 from fedforget.attestation.keys import SigningKey
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import call_log
+from fedforget.erasure_service.subject_requests import reference_of
 from fedforget.erasure_service.tokens import Role
 from fedforget.simulation.federation import Federation
 from fedforget.simulation.queued_erasures import QueuedErasures
@@ -50,6 +51,16 @@ def test_only_operators_and_auditors_look(clients, path):
     assert requester.get(path).status_code == 403
     assert requester.get(path, headers={"Authorization": ""}).status_code == 401
     assert operator.get(path).status_code == auditor.get(path).status_code
+
+
+def test_a_finished_request_for_items_is_still_one_for_items(clients):
+    requester, operator, _ = clients
+    body = erasure_of(extensions={"fedforget": {"items": [1, 2]}})
+    id_ = body["subject_request_id"]
+    assert requester.post(REQUESTS, json=body).status_code == 201
+    assert requester.delete(f"{REQUESTS}/{id_}").status_code == 202
+    shown = operator.get(f"/v1/requests/{reference_of(id_)}").json()
+    assert (shown["state"], shown["kind"]) == ("cancelled", "items")
 
 
 def test_errors_are_problem_details(clients):

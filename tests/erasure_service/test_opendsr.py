@@ -139,6 +139,37 @@ def test_what_is_not_valid_is_refused_with_the_reason(clients, change, reason):
     assert error["errors"]
 
 
+IDENTITY = {"identity_type": "controller_customer_id", "identity_value": "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"extensions": {"fedForget": {"items": [50]}}}, "fedForget"),
+        ({"extensions": {"fed_forget": [50]}}, "fed_forget"),
+        ({"extensions": {"items": [50]}}, "items"),
+        ({"extensions": {"fedforget.items": [50]}}, "fedforget.items"),
+        ({"extensions": {"shop.example": {"items": [50]}}}, "shop.example"),
+        ({"extensions": {"fedforget": {"items": [50], "until": 3}}}, "until"),
+        ({"extensions": {"fedforget": {"item": [50]}}}, "item"),
+        ({"extension": {"fedforget": {"items": [50]}}}, "extension"),
+        ({"Extensions": {"fedforget": {"items": [50]}}}, "Extensions"),
+        ({"extentions": {"fedforget": {"items": [50]}}}, "extentions"),
+        ({"items": [50]}, "items"),
+        ({"subject_identities": [{**IDENTITY, "items": [50]}]}, "items"),
+    ],
+)
+def test_misspelt_items_never_forget_the_whole_person(clients, change, key):
+    answer = clients[0].post(REQUESTS, json=erasure_of(**change))
+    assert answer.status_code == 400
+    assert key in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("change", [{"group": "x"}, {"extensions": {"shop.example": {"id": 3}, "other": [1]}}])
+def test_other_unknown_keys_are_ignored_as_the_standard_asks(clients, change):
+    assert clients[0].post(REQUESTS, json=erasure_of(**change)).status_code == 201
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"regulation": NaN}'])
 def test_what_is_no_json_object_is_refused(clients, body):
     answer = clients[0].post(REQUESTS, content=body, headers={"Content-Type": "application/json"})

@@ -46,13 +46,13 @@ def test_persons_are_named_by_their_own_requests(tmp_path: Path) -> None:
         item, items = fed.train.item_ids_of(stays)[0], fed.train.item_ids.tolist()
     ids = [
         ask(service, "17"),
-        ask(service, "nobody"),
+        ask(service, "stranger"),
         ask(service, str(everything), *items),
         ask(service, str(stays), item),
     ]
     service.dispatcher.tick()
     QueuedErasures(run).carry_out()
-    named = ["--users", f"17,nobody,{everything}", "--user", str(stays), "--items", str(item)]
+    named = ["--users", f"17,stranger,{everything}", "--user", str(stays), "--items", str(item)]
     named += [option for id_ in ids for option in ("--request-id", id_)]
     service.dispatcher.tick()
     assert audit(run, *named)["checks"]["files"] is False  # the service has the ids until the requests are completed

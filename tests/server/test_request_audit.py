@@ -7,7 +7,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,17 @@ def test_a_result_is_not_replaced_by_a_poorer_one(erased: Erased) -> None:
     assert erased.stored["result"] == "failed"
     assert erased.audit(**erased.named).stored
     assert erased.stored["result"] == "passed"
+
+
+def test_more_checks_replace_a_result_with_an_audit(erased: Erased, tmp_path: Path) -> None:
+    write_audits(tmp_path, same=details(erased))
+    assert erased.audit(audits=[tmp_path]).stored
+    assert erased.stored["audit"] is not None
+    assert erased.audit(**erased.named).stored
+    assert (erased.stored["result"], erased.stored["audit"]) == ("passed", None)
+    assert erased.audit(**erased.named, audits=[tmp_path]).stored
+    assert not erased.audit(**erased.named).stored
+    assert not erased.audit(audits=[tmp_path]).stored
 
 
 @pytest.mark.parametrize("trace", ["id", "key", "salt", "name", "row", "data"])
@@ -252,6 +263,38 @@ def test_requests_over_http_are_compared_with_the_signed_receipt(erased: Erased)
     assert erased.check("signed receipt", signed=Signed(names, "changed")) is False
     with pytest.raises(ConfigError):
         erased.audit(users=erased.users, salts=requests, signed=Signed(names, "changed"))
+
+
+def test_a_person_of_the_receipt_only_is_not_checked_by_the_names_in_the_signed_one(
+    erased: Erased, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, salt = [uuid.uuid4().hex for _ in erased.users], str(erased.receipt.salt)
+    signed = Signed({pseudonym(str(u), s): None for u, s in zip(erased.users, requests, strict=True)})
+    stayed = {pseudonym(erased.fed.members[0], salt): 3}  # asked on the device
+    monkeypatch.setattr(erased.fed, "receipts", lambda: [replace(erased.receipt, partial=stayed)])
+    result = erased.audit(users=erased.users, salts=requests, signed=signed)
+    assert (result.result, result.checked, result.persons) == ("incomplete", 2, 3)
+    assert erased.check("persons", users=erased.users, salts=requests, signed=signed) is None
+    assert erased.check("interactions", users=erased.users, salts=requests, signed=signed) is None
+    for salts in ([salt], [*requests, salt]):
+        result = erased.audit(users=erased.users, salts=salts, signed=signed)
+        assert (result.checked, result.persons) == (3, 3)
+
+
+def test_two_requests_of_one_person_and_one_of_nobody_are_counted(erased: Erased) -> None:
+    (first, second), requests = erased.users, [uuid.uuid4().hex for _ in range(4)]
+    asked = [str(first), str(first), str(second), "nobody"]
+    signed = Signed({pseudonym(user, salt): None for user, salt in zip(asked, requests, strict=True)})
+    assert erased.audit(users=[*erased.users, "nobody"], salts=requests, signed=signed).persons == 3
+    for left_out in range(4):
+        some = [place for place in range(4) if place != left_out]
+        result = erased.audit(
+            users=list(dict.fromkeys([first, first, second, "nobody"][place] for place in some)),
+            salts=[requests[place] for place in some],
+            signed=signed,
+        )
+        assert result.checked < result.persons
+        assert result.result == "incomplete"
 
 
 def test_a_user_who_stays_is_checked_by_interactions(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -103,6 +104,47 @@ def test_an_id_is_not_found_in_a_longer_one_of_somebody_else(tmp_path: Path) -> 
     assert found(tmp_path, LONG, known=("person-12", "my-person-1")) == []
     (tmp_path / "large").write_bytes(b"\0" * (PIECE - 5) + b"person-1")
     assert found(tmp_path, LONG, known=("person-12", "my-person-1")) == ["large: id"]
+
+
+LISTS = {
+    "a list": "user_100000,user_100001,",
+    "colons": "user:user:",
+    "spaces": "user " + " " * 1000,
+    "entries": "users a,b,c,d,e,f,",
+}
+
+
+@pytest.mark.parametrize("piece", LISTS.values(), ids=LISTS)
+def test_a_long_text_with_the_word_user_is_searched_in_time_that_grows_with_it(tmp_path: Path, piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+    started = time.perf_counter()
+    assert Wanted(["77"]).in_text(text) == set()
+    if text.endswith(","):
+        assert Wanted(["77"]).in_text(f"{text}77") == {"id"}
+    assert time.perf_counter() - started < 10  # usually 1; 36 for 180 KB when each word began a search of its own
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("users 5, 6, 7", True),
+        ("Users: [5, '6', 7]", True),
+        ("users, 7", True),
+        ("user_5,user_6,7", True),
+        ("user a, user: 7", True),
+        ("it was user 7.", True),
+        ("user7", True),
+        ("user 7.5", False),
+        ("user_5,user_7", False),
+        ("user 5, 77, 8", False),
+        ("user 5; 7", False),
+        ("7 users", False),
+    ],
+)
+def test_short_ids_are_found_in_lists_after_the_word_user(text: str, there: bool) -> None:
+    assert Wanted(["7"]).in_text(text) == ({"id"} if there else set())
+    if there:
+        assert Wanted(["#1"]).in_text(text.replace("7", "#1")) == {"id"}
 
 
 FORMS = [

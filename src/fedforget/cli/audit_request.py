@@ -15,11 +15,11 @@ from fedforget.cli.data import AsJson
 from fedforget.cli.ids import KnownIds
 from fedforget.cli.runs import Run, open_run
 from fedforget.errors import ConfigError, FedForgetError
+from fedforget.protocol.pseudonym import request_salt
 from fedforget.runtime.ids import ItemId, UserId
 from fedforget.server.attached_audit import AttachedAudit, audit_command
 from fedforget.server.config_file import on_network
 from fedforget.server.request_audit import FAILED, INCOMPLETE, Held, RequestAudit, Signed, audit_request
-from fedforget.server.request_persons import request_salt
 from fedforget.server.service import open_service
 from fedforget.simulation.federation import Federation
 from fedforget.version import __version__

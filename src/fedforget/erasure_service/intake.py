@@ -59,6 +59,7 @@ def _checked(service: ErasureService, asked: CreateRequest, holder: Holder, dige
         service.dispatcher.expected(deadline),
         State.PENDING,
         approved=not service.settings.approval,
+        num_items=len(asked.items),
     )
 
 

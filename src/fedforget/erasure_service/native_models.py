@@ -158,7 +158,7 @@ def queued(request: SubjectRequest) -> Queued:
     return Queued(
         reference=request.reference,
         state=request.state,
-        kind="items" if request.items else "person",
+        kind="items" if request.num_items else "person",
         regulation=request.regulation,
         received_time=rfc3339(request.received),
         deadline_time=rfc3339(request.deadline),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from fedforget.attestation.canonical_json import canonical
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
@@ -31,9 +31,27 @@ RFC3339 = re.compile(
 Id = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
 #: Items are named as they are in the data: by whole numbers or by text.
 Item = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | Id
+#: A key with this in it may be meant to name items.
+MEANS_ITEMS = re.compile(r"(?i)item|extension|fed[^a-z]*forget")
 
 
-class Identity(BaseModel):
+class Asked(BaseModel):
+    """A part of a request. Unknown keys are ignored, as in the standard, unless they may be meant to name items.
+
+    Without the items the whole person would be forgotten, which cannot be undone.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_misspelt_items(cls, values: object) -> object:
+        for key, value in values.items() if isinstance(values, dict) else ():
+            inner = value if isinstance(value, dict) else ()
+            if key not in cls.model_fields and any(MEANS_ITEMS.search(str(name)) for name in (key, *inner)):
+                raise ValueError(f"has the unknown key {str(key)[:64]!r}; items stand in extensions.fedforget.items")
+        return values
+
+
+class Identity(Asked):
     """Who asks to be forgotten."""
 
     identity_type: Annotated[str, StringConstraints(max_length=64)]
@@ -44,16 +62,17 @@ class Identity(BaseModel):
 class FedforgetExtension(BaseModel):
     """With ``items`` only these items of the person are forgotten, who stays a member."""
 
+    model_config = ConfigDict(extra="forbid")
     items: Annotated[list[Item], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-class Extensions(BaseModel):
+class Extensions(Asked):
     """Extensions of the standard; others are ignored."""
 
     fedforget: FedforgetExtension | None = None
 
 
-class CreateRequest(BaseModel):
+class CreateRequest(Asked):
     """A request to forget a person."""
 
     model_config = ConfigDict(

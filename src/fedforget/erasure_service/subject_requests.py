@@ -23,7 +23,7 @@ from pathlib import Path
 from fedforget.erasure_service.readers import Readers
 from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
-from fedforget.protocol.pseudonym import pseudonym
+from fedforget.protocol.pseudonym import pseudonym, request_salt
 from fedforget.runtime.database import scrub_if_free, transaction
 from fedforget.runtime.ids import ItemId, UserId
 
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS subject_request (
     digest TEXT NOT NULL, holder TEXT NOT NULL, regulation TEXT NOT NULL, received REAL NOT NULL,
     submitted REAL NOT NULL, deadline REAL NOT NULL, expected REAL NOT NULL, state TEXT NOT NULL,
     approved INTEGER NOT NULL, batch TEXT, finished REAL, note TEXT NOT NULL DEFAULT '', statement TEXT,
-    not_before REAL NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0
+    not_before REAL NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0, num_items INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS subject_request_state ON subject_request (state, received);
 CREATE INDEX IF NOT EXISTS subject_request_received ON subject_request (received, reference);
@@ -70,7 +70,7 @@ class ConflictError(FedForgetError):
 
 @dataclass(frozen=True)
 class SubjectRequest:
-    """A request to forget a person, or some items of a person. Times are seconds since 1970."""
+    """A request to forget a person, or ``num_items`` items of a person. Times are seconds since 1970."""
 
     reference: str
     id: str | None
@@ -93,6 +93,7 @@ class SubjectRequest:
     statement: str | None = None
     not_before: float = 0.0
     returned: bool = False
+    num_items: int = 0
 
     @classmethod
     def of_row(cls, row: sqlite3.Row) -> SubjectRequest:
@@ -122,11 +123,6 @@ def reference_of(id_: str) -> str:
     return hashlib.sha256(uuid.UUID(id_).bytes).hexdigest()[:REFERENCE]
 
 
-def salt_of(id_: str) -> str:
-    """The salt of the pseudonyms of a request: its id."""
-    return uuid.UUID(id_).hex
-
-
 def digest_of(id_: str, content: bytes) -> str:
     """A digest of what a request says, which only those can test who know its id."""
     return hmac.new(uuid.UUID(id_).bytes, content, hashlib.sha256).hexdigest()
@@ -134,7 +130,7 @@ def digest_of(id_: str, content: bytes) -> str:
 
 def pseudonyms_of(id_: str, users: Sequence[str]) -> tuple[str, ...]:
     """The pseudonyms of the persons of a request."""
-    return tuple(pseudonym(user, salt_of(id_)) for user in users)
+    return tuple(pseudonym(user, request_salt(id_)) for user in users)
 
 
 def ids_like(text: str) -> list[UserId]:

@@ -282,16 +282,16 @@ def _store(path: Path, result: RequestAudit) -> bool:
         stored = json.loads(path.read_text(encoding="utf-8"))
         before = stored["result"], _rank(stored)
     except (OSError, ValueError, KeyError, TypeError):
-        before = None, ()
+        before = None, (0, 0, 0)
     values = result.to_dict()
     newly_failed = result.result == FAILED and before[0] != FAILED
-    if not newly_failed and any(old > new for old, new in zip(before[1], _rank(values), strict=False)):
+    if not newly_failed and before[1] > _rank(values):
         return False
     write_file(path, json.dumps(values, indent=2).encode())
     return True
 
 
-def _rank(values: Mapping[str, Any]) -> tuple[int, ...]:
-    """How much a result says: its checks, its persons, and whether an audit is attached."""
+def _rank(values: Mapping[str, Any]) -> tuple[int, int, int]:
+    """How much a result says: its checks first, then its persons, then whether an audit is attached."""
     made = sum(check["passed"] is not None for check in values["checks"])
     return made, int(values["checked"]), int(values["audit"] is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,8 @@ class RequestPersons:
 
     ``users`` were forgotten and are no members; ``again`` are members again since a round; ``partial`` stay, with the
     number of their forgotten interactions. ``checked`` of the ``total`` persons of the request are recognised by the
-    ``salts``. ``names`` are the pseudonyms of all.
+    ``salts``; these are all only if both the receipt and the signed one have no others. ``names`` are the pseudonyms of
+    all.
     """
 
     names: Names
@@ -48,9 +48,7 @@ class RequestPersons:
         named = everybody._named(users)
         _check(fed, receipt, everybody, users, named)
         named = everybody._named([*users, *fed.members])
-        found = {name for names in named.values() for name in names}
-        counted = [(len(found & names.keys()), len(names)) for names in (own, signed) if names]
-        checked, total = max(counted, key=lambda count: count[0] / count[1], default=(0, 0))
+        checked, total = _counted(receipt, signed, named)
         again = _members_again(fed, list(named) if salts else users)
         counts = {user: _count(everybody.names, names) for user, names in named.items()}
         members = set(fed.history.membership.users())
@@ -97,16 +95,6 @@ def salt_of(text: str) -> str:
     return raw.hex()
 
 
-def request_salt(text: str) -> str:
-    """The salt of a request over HTTP: its UUID."""
-    try:
-        return uuid.UUID(text).hex
-    except ValueError as error:
-        raise ConfigError(
-            f"The request id {text!r} is not a UUID.", "Give the subject_request_id of the request."
-        ) from error
-
-
 def _check(
     fed: Coordinator,
     receipt: Receipt,
@@ -125,6 +113,22 @@ def _check(
     for salt in persons.salts if users else ():
         if not any(pseudonym(form, salt) in found for user in users for form in (user, str(user))):
             raise ConfigError(f"None of the users has a pseudonym with the salt {salt!r} in the receipt.", hint)
+
+
+def _counted(receipt: Receipt, signed: Names, named: Mapping[UserId, set[str]]) -> tuple[int, int]:
+    """The number of persons that are recognised, and of all.
+
+    A person may have a name in each receipt, and a signed name may be of nobody. On a network one erasure also carries
+    out requests for items that came from devices: their persons have no signed name.
+    """
+    found = {name for names in named.values() for name in names}
+    if {*receipt.users, *receipt.partial} <= found:
+        return len(named), len(named)
+    whole = {*receipt.users, *(name for name, count in signed.items() if count is None)}
+    wholes = sum(not names.isdisjoint(whole) for names in named.values())
+    parts = sum(not names <= whole for names in named.values())
+    missing = max(len(receipt.users) - wholes, 0) + max(len(receipt.partial) - parts, 0)
+    return len(named), len(named) + max(missing, len(signed.keys() - found))
 
 
 def _members_again(fed: Coordinator, users: Sequence[UserId]) -> dict[UserId, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import AnyStr, Literal, NamedTuple
 
 from fedforget.runtime.ids import ItemId, UserId
 from fedforget.runtime.randomness import user_key
@@ -20,6 +20,10 @@ SHORTEST_NUMBER = 12
 SALT_DIGITS = 32
 USER_FIELD = re.compile(r"(?i)(^|.*(?<!per)[_.\s-])(user|member|participant|person|subject|customer)(_?id)?s?$")
 ITEM_FIELD = re.compile(r"(?i)(^|.*_)items?(_ids?)?$")
+#: What stands before an id or a list of ids; an entry of a list before the next one; the id in an entry.
+AFTER_USER = re.compile(r"""(?i)\buser(s?['"]?[\s:=#\[({]*)""")
+ENTRY = re.compile(r"""['"]?[\w@.-]{1,600}+['"]?,\s*""")
+WORD = re.compile(r"""['"]?((?:[\w@-]|\.(?=\w)){1,600})""")
 ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 ID, KEY, SALT = "id", "key", "salt"
 
@@ -100,8 +104,8 @@ class Wanted:
 
     def in_text(self, text: str) -> set[str]:
         """What a text without fields has: long ids anywhere, others in quotes or after the word "user"."""
-        named = any(_after_user(one, text) for one in self._ids.values())
-        return self.marks_in(_utf8(text)) | (self.ids_in(_utf8(text)) or ({ID} if named else set()))
+        content = _utf8(text)
+        return self.marks_in(content) | (self.ids_in(content) or ({ID} if self._named_in(text) else set()))
 
     def in_name(self, name: str) -> set[str]:
         """What the name of a file or folder has."""
@@ -116,6 +120,22 @@ class Wanted:
         forms = self._texts.keys() | self._ids.keys()
         parts = name.split("/")
         return "/".join(_blanked(part, forms) if self.in_name(part) else part for part in parts)
+
+    def _named_in(self, text: str) -> bool:
+        """Whether a text has an id in quotes, or in a list of ids after the word "user"."""
+        if any(f"'{id_}'" in text or f'"{id_}"' in text for id_ in self._ids):
+            return True
+        words = {id_.lower() for id_ in self._ids}
+        others = "|".join(re.escape(id_) for id_ in self._ids if not WORD.fullmatch(id_)) or "(?!)"
+        other = rf"""['"]?(?:{others})(?![\w@-]|\.\w)"""
+        if re.search(AFTER_USER.pattern + other, text):
+            return True
+        listed = re.compile(rf"(?i){other}")
+        for place in _list_places(text):
+            word = WORD.match(text, place)
+            if (word is not None and word[1].lower() in words) or listed.match(text, place):
+                return True
+        return False
 
     def _in_number(self, value: Value, number: int) -> set[str]:
         if number in self._keys or number % (1 << 64) in self._keys:
@@ -189,7 +209,7 @@ def _stands(content: bytes, form: bytes, one: _Id, encoding: str, start: int, en
     return False
 
 
-def _within(content: bytes, place: int, form: bytes, longer: Sequence[bytes]) -> bool:
+def _within(content: AnyStr, place: int, form: AnyStr, longer: Sequence[AnyStr]) -> bool:
     """Whether what stands at a place is part of one of some longer forms."""
     for other in longer:
         offset = other.find(form)
@@ -212,18 +232,22 @@ def _as_word(one: _Id, text: str) -> bool:
     for found in re.finditer(re.escape(one.text), text):
         before, after = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
         joined = (before.isalnum() and one.text[0].isalnum()) or (after.isalnum() and one.text[-1].isalnum())
-        content, form = text[: found.start()].encode(), one.text.encode()
-        if not joined and not _within(text.encode(), len(content), form, [other.encode() for other in one.longer]):
+        if not joined and not _within(text, found.start(), one.text, one.longer):
             return True
     return False
 
 
-def _after_user(one: _Id, text: str) -> bool:
-    """Whether a text has an id in quotes, or in a list of ids after the word "user"."""
-    word = re.escape(one.text)
-    quoted = rf"""(['"]){word}\1"""
-    listed = rf"""(?i)\busers?['"]?[\s:=#\[({{]*(['"]?[\w@.-]+['"]?,\s*)*['"]?{word}(?![\w@-]|\.\w)"""
-    return re.search(quoted, text) is not None or re.search(listed, text) is not None
+def _list_places(text: str) -> Iterator[int]:
+    """Where the entries of lists after the word "user" begin; those after the first once for all lists."""
+    reached = -1
+    for head in AFTER_USER.finditer(text):
+        for place in (head.start(1), head.end()):
+            yield place
+            entry = ENTRY.match(text, place)
+            while entry is not None and entry.end() > reached:
+                reached = entry.end()
+                yield reached
+                entry = ENTRY.match(text, reached)
 
 
 def _blanked(part: str, forms: Iterable[str]) -> str:

@@ -205,6 +205,19 @@ def test_a_requester_sees_only_requests_of_their_own_token(service):
     assert service.requests.find(reference_of(own)).state == State.CANCELLED
 
 
+def test_a_requester_sees_only_that_the_service_is_not_ready(service, monkeypatch):
+    monkeypatch.setattr(service, "problems", lambda: ["the disk is full", "of /srv/run"])
+    operator, requester = Browser(service, Role.OPERATOR), Browser(service, Role.REQUESTER)
+    for path in ("/", "/fragments/overview"):
+        shown, hidden = operator.get(path).text, requester.get(path).text
+        assert 'data-announce="Not ready: the disk is full of /srv/run"' in shown
+        assert "<li>the disk is full</li>" in shown
+        assert 'data-announce="Not ready"' in hidden
+        assert "the disk" not in hidden
+    monkeypatch.setattr(service, "problems", list)
+    assert 'data-announce="Ready"' in requester.get("/").text
+
+
 def test_who_asked_is_named_by_the_token_for_those_who_look(service):
     operator, requester = Browser(service, Role.OPERATOR), Browser(service, Role.REQUESTER)
     reference = reference_of(requester.ask("18"))
@@ -223,6 +236,16 @@ def test_a_requester_does_not_learn_why_an_erasure_was_refused(service):
         assert "who is a member" not in requester.page(path).text
         assert "abc123" not in requester.page(path).text
     assert "who is a member" in Browser(service, Role.AUDITOR).page().text
+
+
+@pytest.mark.parametrize(("items", "kind"), [((), "one"), ((5,), "1 item of one"), ((5, 6), "2 items of one")])
+def test_a_finished_request_says_what_it_forgot(service, items, kind):
+    browser = Browser(service, Role.OPERATOR)
+    asked = service.requests.find(reference_of(browser.ask("17")))
+    other = replace(asked, reference=f"abcdef{len(items):010x}", items=items, num_items=len(items))
+    service.requests.add(other)
+    service.requests.finish(other.reference, State.COMPLETED, other.received + 1, "{}")
+    assert f"Forgets{kind} person," in " ".join(browser.page(f"/requests/{other.reference}").text.split())
 
 
 def test_an_auditor_sees_everything_and_has_no_buttons(waiting):

@@ -66,12 +66,11 @@ def request_row(
     state, finished = request.state if visitor.looks else request.told, request.finished is not None
     pending = state == State.PENDING
     waits = pending and not request.approved
-    items = len(request.items)
     return RequestRow(
         reference=request.reference,
         state=state,
         label="waits for approval" if waits else LABELS[state],
-        kind=f"{items} items" if items else "person",
+        kind=_kind(request.num_items),
         regulation=REGULATIONS.get(request.regulation, request.regulation),
         received=Moment.of(request.received, now),
         deadline=Moment.of(request.deadline, now),
@@ -85,6 +84,11 @@ def request_row(
         may_cancel=pending and (visitor.operates or (visitor.asks and request.holder == visitor.holder.id)),
         confirmed=request.statement is not None,
     )
+
+
+def _kind(items: int) -> str:
+    """What is forgotten: a person, or some items of a person."""
+    return ("1 item" if items == 1 else f"{items} items") if items else "person"
 
 
 def _near(deadline: float, batching: Batching, duration: float, now: float) -> str:

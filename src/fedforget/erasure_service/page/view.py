@@ -43,6 +43,7 @@ class Erasures:
 class Overview:
     """The first page. What only lookers see is None or empty for others."""
 
+    ready: bool
     problems: Sequence[str]
     counts: Sequence[tuple[str, int]]
     erasures: Erasures | None
@@ -74,9 +75,10 @@ class Pages:
         shown = lists.open(MOST_OPEN)
         done = [one for one in lists.newest(MOST_OPEN) if one.finished is not None][:MOST_FINISHED]
         looks, status = visitor.looks, service.worker.status
-        receipts = self.receipts.get() if looks else None
+        receipts, problems = self.receipts.get() if looks else None, service.problems()
         return Overview(
-            problems=service.problems(),
+            ready=not problems,
+            problems=problems if looks else [],
             counts=[(LABELS[state], count) for state, count in counts.items()],
             erasures=self._erasures(status, counts, now) if looks else None,
             open=[self.row(one, visitor, now) for one in shown],
