@@ -102,10 +102,12 @@ def test_the_queue_is_listed_in_pages_without_names(clients):
 
 def test_one_request_is_answered_as_in_the_list(clients):
     requester, operator, auditor = clients
-    requester.post(REQUESTS, json=erasure_of())
+    body = erasure_of()
+    requester.post(REQUESTS, json=body)
     (listed,) = operator.get("/v1/requests").json()["items"]
     for client in (operator, auditor):
-        assert client.get(f"/v1/requests/{listed['reference']}").json() == listed
+        for name in (listed["reference"], body["subject_request_id"]):
+            assert client.get(f"/v1/requests/{name}").json() == listed
     missing = operator.get(f"/v1/requests/{'0' * 16}")
     assert (missing.status_code, missing.headers["Content-Type"]) == (404, "application/problem+json")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedforget.cli import show
-from fedforget.cli.serve import BatchEvery, BatchSize, CallbackHost, CallbackPrivate, require_service
+from fedforget.cli.serve import Approval, BatchEvery, BatchSize, CallbackHost, CallbackPrivate, require_service
 from fedforget.errors import ConfigError, RunError
 from fedforget.runtime.files import make_folder, write_file
 
@@ -33,6 +33,7 @@ def demo(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
     batch_every: BatchEvery = None,
     batch_size: BatchSize = None,
+    approval: Approval = None,
     callback_host: CallbackHost = None,
     callback_private: CallbackPrivate = None,
 ) -> None:
@@ -50,6 +51,7 @@ def demo(
         "port": port,
         "batch_every": batch_every,
         "batch_size": batch_size,
+        "approval": approval,
         "callback_hosts": callback_host or None,
         "callback_private": callback_private or None,
     }

@@ -56,6 +56,15 @@ BatchSize = Annotated[
     int | None,
     typer.Option(help="Carry requests out when so many wait.", envvar=_variable("batch_size"), rich_help_panel=BATCHES),
 ]
+Approval = Annotated[
+    bool | None,
+    typer.Option(
+        "--approval",
+        help="An operator approves each request.",
+        envvar=_variable("approval"),
+        rich_help_panel=BATCHES,
+    ),
+]
 
 
 def serve(
@@ -127,15 +136,7 @@ def serve(
             rich_help_panel=BATCHES,
         ),
     ] = None,
-    approval: Annotated[
-        bool | None,
-        typer.Option(
-            "--approval",
-            help="An operator approves each request.",
-            envvar=_variable("approval"),
-            rich_help_panel=BATCHES,
-        ),
-    ] = None,
+    approval: Approval = None,
     domain: Annotated[
         str | None,
         typer.Option(

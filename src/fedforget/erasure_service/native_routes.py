@@ -9,6 +9,7 @@ from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -19,7 +20,7 @@ from fedforget.erasure_service.intake import cancel
 from fedforget.erasure_service.problems import documented
 from fedforget.erasure_service.service import ErasureService
 from fedforget.erasure_service.status import RunStatus
-from fedforget.erasure_service.subject_requests import REFERENCE, State
+from fedforget.erasure_service.subject_requests import REFERENCE, State, reference_of
 from fedforget.version import __version__
 
 router = APIRouter(prefix="/v1", tags=["Service"])
@@ -29,7 +30,13 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="Entries of a page.")]
 _NEXT = "The `next` of the page before."
 NumberCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,15}$", description=_NEXT)]
 PlaceCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?_[0-9a-f]{16}$", description=_NEXT)]
-Reference = Annotated[str, Path(pattern=f"^[0-9a-f]{{{REFERENCE}}}$", description="The reference of a request.")]
+#: What names a request: its reference, or its UUID, of which that is a hash.
+NAMED = rf"^([0-9a-f]{{{REFERENCE}}}|[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})$"
+Reference = Annotated[
+    str,
+    Path(pattern=NAMED, description="The reference of a request, or its UUID."),
+    AfterValidator(lambda name: name if len(name) == REFERENCE else reference_of(name)),
+]
 
 
 @router.get("/health")

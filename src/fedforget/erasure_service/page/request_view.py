@@ -29,7 +29,7 @@ REGULATIONS = {
 
 @dataclass(frozen=True)
 class RequestRow:
-    """A request. ``near`` says in words that its deadline is near or past.
+    """A request. ``near`` says in words that its deadline is near or past; it ``waits`` for approval, or not.
 
     ``note``, ``erasure`` and ``asked_by``, the name of a token, are for those who may look at everything.
     """
@@ -47,6 +47,7 @@ class RequestRow:
     note: str
     erasure: str | None
     asked_by: str
+    waits: bool
     may_approve: bool
     may_cancel: bool
     confirmed: bool
@@ -80,6 +81,7 @@ def request_row(
         note=request.note if visitor.looks else "",
         erasure=request.batch if visitor.looks else None,
         asked_by=asked_by if visitor.looks else "",
+        waits=waits,
         may_approve=waits and visitor.operates,
         may_cancel=pending and (visitor.operates or (visitor.asks and request.holder == visitor.holder.id)),
         confirmed=request.statement is not None,
