@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from base64 import b64decode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -408,6 +410,45 @@ def test_a_receipt_that_was_changed_is_not_signed_again(make, run):
     assert "is not the one that was signed" in service.problems()[0]
     assert len(list(run.glob("receipts/signed/*.json"))) == 1
     assert not verify_run(run).passed
+
+
+def test_wipe_counts_that_cannot_be_are_not_signed_and_named(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    with changed_receipt(run, given_up=7):
+        finish(service)
+        assert "cannot be: a simulation has no devices to wipe" in service.problems()[0]
+        assert not list(run.glob("receipts/signed/*.json"))
+        assert state_of(service, id_) is State.IN_PROGRESS
+    finish(service)
+    assert service.problems() == []
+    assert state_of(service, id_) is State.COMPLETED
+
+
+def finish(service) -> None:
+    """Let the service complete what is carried out."""
+    service.dispatcher.tick()
+    service.dispatcher.clock.passed += service.dispatcher.duration() + 1
+    service.dispatcher.tick()
+
+
+@contextmanager
+def changed_receipt(run, **changes):
+    """The only receipt of a run with other values, in the history and in its file."""
+    with closing(Federation.open(run)) as fed:
+        [(request, text)] = fed.history.receipts().items()
+    store_receipt(run, request, json.dumps({**json.loads(text), **changes}, indent=2))
+    yield request
+    store_receipt(run, request, text)
+
+
+def store_receipt(run, request: str, text: str) -> None:
+    """Write a receipt past everything that guards it."""
+    with closing(sqlite3.connect(max(run.glob("trajectory-*/history.sqlite")))) as db, db:
+        db.execute("UPDATE receipt SET receipt = ? WHERE request = ?", (text, request))
+    (run / "receipts" / f"{request}.json").write_text(text)
 
 
 def test_nothing_that_names_the_person_remains(make, run):

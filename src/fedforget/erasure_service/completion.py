@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from fedforget.attestation.chain import ReceiptChain
+from fedforget.attestation.objection import check_signable
 from fedforget.attestation.person import Person
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.erasure_service.batches import Batch, Batches
@@ -45,11 +46,13 @@ class Completion:
         looked = (self.files.signature(), late)
         if self._looked.get(batch.id) == looked:
             return False
-        receipt = StoredReceipts.read(self.files.run).receipt(batch.id)
+        stored = StoredReceipts.read(self.files.run)
+        receipt = stored.receipt(batch.id)
         confirmed = _confirmed(receipt)
         if confirmed is False and not late:
             self._looked[batch.id] = looked
             return False
+        check_signable(receipt, self.chain.newest(batch.id), self.files.run, simulated=stored.simulated)
         requests = self.requests.of_batch(batch.id)
         persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
         self.chain.append(receipt, persons, self.key.get(), self.federation)
