@@ -184,7 +184,7 @@ class TestSign:
         run = make_run(tmp_path / "run", receipt("a1"), receipt("b2"))
         db = open_state(run, subject_requests.SCHEMA + batches.SCHEMA)
         state = SubjectRequests(db, run / "service" / "service.sqlite")
-        Batches(state).start(ErasureRequest("b2", (), {}, ""), [], 0.0)
+        Batches(state).start(ErasureRequest("b2", (), {}, ""), [], 0.0, 0.0)
         assert "Left to the erasure service, which has not finished it: b2" in shell("receipts", "sign", run)
         assert [entry.request for entry in ReceiptChain(run).entries()] == ["a1"]
         Batches(state).close("b2", "done")

@@ -18,6 +18,7 @@ pytest.importorskip("securesystemslib")
 from fedforget.erasure_service import completion
 from fedforget.erasure_service.dispatcher import QUEUE_SECONDS
 from fedforget.erasure_service.opendsr import rfc3339
+from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import State, reference_of
 from fedforget.erasure_service.tokens import Role
 from fedforget.server.erasure_queue import ErasureQueue
@@ -161,6 +162,28 @@ def test_a_member_and_a_stranger_have_the_same_history(pair, replay):
     assert completed_after(histories[0]) == 3.5 + HOLD
     expected = {seen[0]["expected_completion_time"] for seen in histories[0]}
     assert expected == {rfc3339(BASE + 1.25 * HOLD + 1 + QUEUE_SECONDS)}
+
+
+@pytest.mark.parametrize("status", [None, RunStatus()])
+def test_the_holds_are_the_same_before_the_worker_has_reported_an_estimate(pair, status):
+    """The service was restarted, and sees the turn of a batch first; or meanwhile nobody can be forgotten."""
+    for one, user in zip(pair, (MEMBER, STRANGER), strict=True):
+        id_ = one.ask(user)
+        one.dispatcher.tick()
+        one.dispatcher.status = lambda: status
+        one.begin()
+        one.move(0.5)
+        [batch] = one.service.batches.open()
+        assert batch.busy_until - batch.turn == batch.finish_from - batch.turn == HOLD
+        later = one.ask("3")
+        answer = one.requester.get(f"{REQUESTS}/{later}").json()
+        assert answer["expected_completion_time"] >= rfc3339(BASE + 2 * HOLD)
+        if user == MEMBER:
+            one.end()
+        one.move(HOLD - 1)
+        assert one.state(id_) == "in_progress"
+        one.move(1.5)
+        assert one.state(id_) == "completed"
 
 
 @pytest.mark.parametrize("approval", [False, True])

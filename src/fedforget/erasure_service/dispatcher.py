@@ -84,9 +84,13 @@ class Dispatcher:
 
     def holds(self) -> Holds:
         """The holds of a batch whose turn it is now: the same for everybody."""
+        return self.batches.holds(self._estimate(), self.batching.deadline.total_seconds())
+
+    def _estimate(self) -> float:
+        """The estimate of the most expensive erasure; while the worker reports none, that of the last batch."""
         status = self.status()
-        estimate = 0.0 if status is None else status.estimate_seconds or 0.0
-        return self.batches.holds(estimate, self.batching.deadline.total_seconds())
+        known = None if status is None else status.estimate_seconds
+        return self.batches.estimate() if known is None else known
 
     def duration(self) -> float:
         """The seconds that an erasure takes at most: of the longest one, so that it tells nothing about a person."""
@@ -190,7 +194,8 @@ class Dispatcher:
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
 
     def _store(self, requests: Sequence[SubjectRequest], erasure: ErasureRequest) -> None:
-        self.batches.start(erasure, [request.reference for request in requests], self.clock())
+        references = [request.reference for request in requests]
+        self.batches.start(erasure, references, self.clock(), self._estimate())
 
     def _queue(self, erasure: ErasureRequest) -> None:
         self.files.add(erasure)
