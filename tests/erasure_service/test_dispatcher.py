@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+import os
 import time
 from base64 import b64decode
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from fedforget.attestation.stored import StoredReceipts
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import completion
 from fedforget.erasure_service.subject_requests import (
@@ -27,7 +28,9 @@ from fedforget.erasure_service.subject_requests import (
     reference_of,
 )
 from fedforget.erasure_service.tokens import Role
+from fedforget.models import Layout
 from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.history import History
 from fedforget.simulation.federation import Federation
 from fedforget.simulation.queued_erasures import QueuedErasures
 from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
@@ -427,6 +430,44 @@ def test_wipe_counts_that_cannot_be_are_not_signed_and_named(make, run):
     assert state_of(service, id_) is State.COMPLETED
 
 
+def test_receipts_that_cannot_be_signed_are_read_once_and_stay_named(make, run, monkeypatch):
+    reads, read = [], StoredReceipts.read.__func__
+    monkeypatch.setattr(StoredReceipts, "read", classmethod(lambda cls, path: reads.append(path) or read(cls, path)))
+    fed = Federation.open(run)
+    fed.forget([3])
+    fed.close()
+    service = make()
+    with changed_receipt(run, given_up=1) as other:
+        id_ = ask(service)
+        service.dispatcher.tick()
+        QueuedErasures(run).carry_out()
+        erasure = service.batches.open()[0].id
+        store_receipt(run, erasure, "{")
+        finish(service)
+        named, so_far = service.problems(), len(reads)
+        assert [text.split(":")[0] for text in named] == [f"Erasure {erasure}", "Receipts"]
+        assert other in named[1]
+        for _ in range(5):
+            service.dispatcher.tick()
+        assert (service.problems(), len(reads)) == (named, so_far)
+        assert state_of(service, id_) is State.IN_PROGRESS
+
+
+def test_a_receipt_that_was_repaired_in_the_history_only_is_looked_at_again(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    with changed_receipt(run, given_up=7) as erasure:
+        finish(service)
+        assert service.problems() != []
+        kept = (run / "receipts" / f"{erasure}.json").stat()
+    os.utime(run / "receipts" / f"{erasure}.json", ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    finish(service)
+    assert service.problems() == []
+    assert state_of(service, id_) is State.COMPLETED
+
+
 def finish(service) -> None:
     """Let the service complete what is carried out."""
     service.dispatcher.tick()
@@ -445,9 +486,9 @@ def changed_receipt(run, **changes):
 
 
 def store_receipt(run, request: str, text: str) -> None:
-    """Write a receipt past everything that guards it."""
-    with closing(sqlite3.connect(max(run.glob("trajectory-*/history.sqlite")))) as db, db:
-        db.execute("UPDATE receipt SET receipt = ? WHERE request = ?", (text, request))
+    """Write a receipt to the history and its file."""
+    with closing(History(max(run.glob("trajectory-*")), Layout({}))) as history:
+        history.add_receipt(request, text)
     (run / "receipts" / f"{request}.json").write_text(text)
 
 

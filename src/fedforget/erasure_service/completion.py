@@ -14,6 +14,7 @@ from fedforget.erasure_service.combined import users_of
 from fedforget.erasure_service.confirmation import confirmation
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
+from fedforget.erasure_service.once import Once
 from fedforget.erasure_service.queue_files import QueueFiles
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
 from fedforget.server.receipt import Receipt
@@ -37,20 +38,19 @@ class Completion:
     ) -> None:
         self.federation, self.files, self.batches, self.requests = federation, files, batches, batches.requests
         self.chain, self.key, self.notifications = chain, key, notifications
-        self._looked: dict[str, object] = {}
+        self._once = Once()
 
     def sign(self, batch: Batch, now: float, *, late: bool) -> bool:
         """Sign the receipt of a batch once all devices have confirmed, or if it is late; returns whether it is."""
         if batch.signed:
             return True
-        looked = (self.files.signature(), late)
-        if self._looked.get(batch.id) == looked:
-            return False
+        return self._once(batch.id, (self.files.signature(), late), lambda: self._sign_now(batch, now, late=late))
+
+    def _sign_now(self, batch: Batch, now: float, *, late: bool) -> bool:
         stored = StoredReceipts.read(self.files.run)
         receipt = stored.receipt(batch.id)
         confirmed = _confirmed(receipt)
         if confirmed is False and not late:
-            self._looked[batch.id] = looked
             return False
         check_signable(receipt, self.chain.newest(batch.id), self.files.run, simulated=stored.simulated)
         requests = self.requests.of_batch(batch.id)

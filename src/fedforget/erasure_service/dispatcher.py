@@ -19,6 +19,7 @@ from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.combined import combined
 from fedforget.erasure_service.completion import Completion
 from fedforget.erasure_service.holds import Holds
+from fedforget.erasure_service.once import Once
 from fedforget.erasure_service.queue_files import Place
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import RETRY_SECONDS, ConflictError, SubjectRequest
@@ -57,7 +58,7 @@ class Dispatcher:
         self.status, self._wake_worker, self.clock, self.monotonic = status, wake, clock, monotonic
         self.warnings: list[str] = []
         self._problems: list[str] = []
-        self._signed: object = None
+        self._once = Once()
         self._cleaned = False
         self._seen: dict[str, int] = {}
         self._begun: dict[str, float] = {}
@@ -288,9 +289,8 @@ class Dispatcher:
     def _sign_others(self) -> None:
         """Sign receipts of erasures that were not asked for here, and those whose confirmations have grown."""
         ours = frozenset(batch.id for batch in self.batches.open())
-        if (state := (self.files.signature(), ours)) != self._signed:
-            sign_stored(self.files.run, self.completion.key.get(), without=ours)
-            self._signed = state
+        key = self.completion.key.get
+        self._once("others", (self.files.signature(), ours), lambda: bool(sign_stored(self.files.run, key(), ours)))
 
     def _is_late(self, batch: Batch, now: float) -> bool:
         """Whether a deadline is so near that a batch no longer waits for devices, or for the time they might take."""

@@ -13,6 +13,17 @@ from fedforget.runtime.files import file_signature
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
 
+#: The files that say what is known of receipts. An empty write-ahead log, which comes and goes, is left out.
+RECEIPTS = (
+    "config.toml",
+    "trajectory-*/history.sqlite",
+    "trajectory-*/history.sqlite-wal",
+    "receipts/*.json",
+    "receipts/signed/*.json",
+)
+#: Names and states of files.
+Signature = tuple[tuple[str, tuple[int, int, int]], ...]
+
 
 class Place(Enum):
     """Where an erasure is."""
@@ -59,9 +70,10 @@ class QueueFiles:
         self.queue.forget_refusal(erasure)
         self._intact.pop(erasure, None)
 
-    def signature(self) -> tuple[tuple[str, int], ...]:
-        """What changes whenever a receipt is written."""
-        return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in self.run.glob("receipts/*.json")))
+    def signature(self) -> Signature:
+        """What changes whenever a receipt is written: in the history, which is first, in its file, or signed."""
+        found = ((str(path), file_signature(path)) for name in RECEIPTS for path in self.run.glob(name))
+        return tuple(sorted((path, each) for path, each in found if each is not None and each[1]))
 
     def _is_queued(self, erasure: str) -> bool:
         """Whether an erasure is in the queue. A damaged file of it is removed: nobody would carry it out."""
