@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from fedforget.attestation import stored
+from fedforget.attestation.stored import StoredReceipts
 from fedforget.erasure_service import completion
 from fedforget.erasure_service.dispatcher import QUEUE_SECONDS
 from fedforget.erasure_service.opendsr import rfc3339
@@ -307,6 +309,23 @@ def test_what_devices_took_to_confirm_holds_for_everybody_after_it(pair, monkeyp
         assert one.state(second) == "completed"
         assert one.service.batches.busy_until(one.dispatcher.clock()) == one.dispatcher.clock()
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(("given_up", "hold"), [(0, 1.25 * 200.0), (1, HOLD)])
+def test_the_time_until_a_device_was_given_up_does_not_hold_others(prepared, tmp_path, monkeypatch, given_up, hold):
+    read, counts = StoredReceipts.receipt, {"wiped": 1, "to_wipe": 2}
+    monkeypatch.setattr(StoredReceipts, "receipt", lambda stored, request: replace(read(stored, request), **counts))
+    monkeypatch.setattr(stored, "on_network", lambda run: True)
+    with world(prepared, tmp_path) as one:
+        first = one.ask(MEMBER)
+        one.history(5.0, wait=0.0, total=200.0)
+        assert one.state(first) == "in_progress"
+        counts.update({"given_up": 1} if given_up else {"wiped": 2})
+        for path in one.run.glob("receipts/*.json"):
+            os.utime(path, (BASE, BASE))
+        one.move(0.5)
+        assert one.state(first) == "completed"
+        assert one.dispatcher.holds().completion == pytest.approx(hold, abs=1.0)
 
 
 def test_a_batch_that_only_waits_for_devices_is_not_busy(prepared, tmp_path, monkeypatch):

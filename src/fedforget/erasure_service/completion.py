@@ -58,7 +58,8 @@ class Completion:
         self.chain.append(receipt, persons, self.key.get(), self.federation)
         salt = self.batches.erasure(batch.id).salt
         unknown = [one for one in requests if not any(receipt.names(user, salt) for user in users_of(one))]
-        self._signed(batch, unknown, now - (batch.turn or now) if confirmed else None)
+        measured = confirmed and not receipt.given_up  # a device that was lost says nothing about others
+        self._signed(batch, unknown, now - (batch.turn or now) if measured else None)
         return True
 
     def nothing_to_sign(self, batch: Batch) -> None:
