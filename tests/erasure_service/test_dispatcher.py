@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from base64 import b64decode
 from collections.abc import Callable
@@ -19,6 +20,7 @@ pytest.importorskip("securesystemslib")
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import completion
+from fedforget.erasure_service.dispatcher import REMOVED
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
     UNKNOWN,
@@ -465,6 +467,35 @@ def test_a_receipt_that_was_repaired_in_the_history_only_is_looked_at_again(make
     os.utime(run / "receipts" / f"{erasure}.json", ns=(kept.st_atime_ns, kept.st_mtime_ns))
     finish(service)
     assert service.problems() == []
+    assert state_of(service, id_) is State.COMPLETED
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_receipt_that_is_only_a_file_does_not_count_as_done(make, run, tmp_path, restarted):
+    """The run was restored from before the erasure, but for its receipts."""
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    shutil.copytree(run, tmp_path / "copy")
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    erasure = service.batches.open()[0].id
+    for path in run.glob("trajectory-*"):
+        shutil.rmtree(path)
+    for path in (tmp_path / "copy").glob("trajectory-*"):
+        shutil.copytree(path, run / path.name)
+    shutil.copy(tmp_path / "copy" / "config.toml", run / "config.toml")
+    assert (run / "receipts" / f"{erasure}.json").exists()
+    if restarted:
+        service.stop()
+        service = make()
+    service.dispatcher.tick()
+    service.dispatcher.tick()
+    assert service.problems() == []
+    if not restarted:
+        assert service.requests.find(reference_of(id_)).note == REMOVED
+        service.dispatcher.clock.passed += RETRY_SECONDS + 1
+    carry_out(service, run)
     assert state_of(service, id_) is State.COMPLETED
 
 

@@ -33,7 +33,7 @@ TICK_SECONDS = 0.5
 #: Seconds that usually pass at most until it is the turn of an erasure that was queued: the run is opened for it.
 QUEUE_SECONDS = 10.0
 #: Why requests are pending again.
-REMOVED = "Its erasure was removed from the queue."
+REMOVED = "Its erasure is neither in the queue nor in the history."
 NOT_ALONE = "The run cannot forget these items alone; the whole person can be forgotten."
 
 
@@ -226,14 +226,14 @@ class Dispatcher:
         return place not in (Place.DONE, Place.REFUSED)
 
     def _find(self, erasure: str) -> None:
-        """Queue an erasure that is nowhere; if it was there before, somebody removed it.
+        """Queue an erasure that is nowhere; if it was there before, somebody removed it, or restored an older history.
 
         Files are looked at one after the other while another process moves them, so it is looked for twice.
         """
         if erasure not in self._seen:
             self._queue(self.batches.erasure(erasure))
         elif self._seen[erasure]:
-            log.warning("erasure %s was removed from the queue", erasure)
+            log.warning("erasure %s is neither in the queue nor in the history", erasure)
             self._return(erasure, REMOVED)
         else:
             self._seen[erasure] = 1

@@ -42,6 +42,8 @@ class QueueFiles:
         self.run = run
         self.queue = ErasureQueue(run)
         self._intact: dict[str, object] = {}
+        self._read: object = None
+        self._history: frozenset[str] = frozenset()
 
     def place(self, erasure: str) -> Place:
         """Where an erasure is. While it is carried out it is also in the queue; its receipt is in the history first."""
@@ -49,11 +51,18 @@ class QueueFiles:
             return Place.RUNNING
         if self._is_queued(erasure):
             return Place.QUEUED
-        if (self.run / "receipts" / f"{erasure}.json").exists():
+        if self._in_history(erasure):
             return Place.DONE
-        if self.queue.why_refused(erasure) is not None:
-            return Place.REFUSED
-        return Place.DONE if erasure in StoredReceipts.read(self.run).history else Place.ABSENT
+        return Place.ABSENT if self.queue.why_refused(erasure) is None else Place.REFUSED
+
+    def _in_history(self, erasure: str) -> bool:
+        """Whether an erasure has a receipt in the history; a file in ``receipts/`` alone does not show that it is done.
+
+        The history is read again only when it has changed.
+        """
+        if (state := self.signature()) != self._read:
+            self._history, self._read = frozenset(StoredReceipts.read(self.run).history), state
+        return erasure in self._history
 
     def add(self, request: ErasureRequest) -> None:
         """Queue an erasure."""
