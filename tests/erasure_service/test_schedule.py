@@ -375,6 +375,19 @@ def test_near_its_deadline_a_request_does_not_wait_for_the_time_of_devices(prepa
         assert one.state(id_) == "completed"
 
 
+def test_a_replay_hold_beyond_the_deadline_is_kept_and_logged_once(prepared, tmp_path, caplog):
+    with world(prepared, tmp_path, deadline="30s") as one, caplog.at_level("WARNING"):
+        id_ = one.ask(STRANGER)
+        one.dispatcher.tick()
+        one.begin()
+        one.move(1.0)
+        one.move(HOLD - 1)
+        assert one.state(id_) == "in_progress"
+        one.move(1.0)
+        assert one.state(id_) == "completed"
+    assert caplog.text.count("requests miss their deadlines: the replay hold is 41 s, and the deadline 30 s") == 1
+
+
 def test_a_request_whose_erasure_was_refused_stays_in_progress_for_whoever_asked(prepared, tmp_path):
     with world(prepared, tmp_path) as one:
         id_ = one.ask(MEMBER)

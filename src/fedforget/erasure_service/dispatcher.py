@@ -63,6 +63,7 @@ class Dispatcher:
         self._seen: dict[str, int] = {}
         self._begun: dict[str, float] = {}
         self._warned: set[str] = set()
+        self._compared = False
         self._start_now, self._event, self._stop = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
@@ -156,6 +157,7 @@ class Dispatcher:
         status, now = self.status(), self.clock()
         if status is None or not status.method or status.estimate_seconds is None:
             return  # nobody's request is carried out, a member's or not
+        self._warn_of_a_long_hold()
         self._warn_of_deadlines()
         asked = self._start_now.is_set()
         self._start_now.clear()
@@ -177,6 +179,14 @@ class Dispatcher:
         if why == "deadline":
             log.warning("a deadline is near: %d requests are carried out now", waiting.count)
         return why is not None
+
+    def _warn_of_a_long_hold(self) -> None:
+        """Log at the first estimate if the replay hold, which is always kept, is longer than the deadline."""
+        hold, deadline = self.duration(), self.batching.deadline.total_seconds()
+        if hold > deadline and not self._compared:
+            text = "requests miss their deadlines: the replay hold is %.0f s, and the deadline %.0f s"
+            log.warning(text, hold, deadline)
+        self._compared = True
 
     def _warn_of_deadlines(self) -> None:
         """Log once of each request that waits for approval near its deadline."""
