@@ -20,7 +20,7 @@ pytest.importorskip("securesystemslib")
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import completion
-from fedforget.erasure_service.dispatcher import REMOVED
+from fedforget.erasure_service.dispatcher import NOT_ALONE, REMOVED, UNNAMED
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
     UNKNOWN,
@@ -31,7 +31,7 @@ from fedforget.erasure_service.subject_requests import (
 )
 from fedforget.erasure_service.tokens import Role
 from fedforget.models import Layout
-from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.server.erasure_queue import NO_ITEMS_LEFT, ErasureQueue
 from fedforget.server.history import History
 from fedforget.simulation.federation import Federation
 from fedforget.simulation.queued_erasures import QueuedErasures
@@ -275,6 +275,39 @@ def test_reasons_that_name_a_person_do_not_remain(make, run):
     service.stop()
     make().dispatcher.tick()
     assert [path.name for path in run.glob("queue/*")] == ["0123456789abcdef.refused"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "note"),
+    [
+        (f"User 17 {NO_ITEMS_LEFT}. Forget the user as a whole: forget([17]).", NOT_ALONE),
+        ("Only 3 users would remain. Register more.", "Only 3 users would remain. Register more."),
+        ("Too few devices of 170 answered.", "Too few devices of 170 answered."),
+        ("There is no user 17 in this federation.", UNNAMED),
+    ],
+)
+def test_notes_of_a_refused_request_for_items_give_the_reason_without_the_person(make, run, reason, note):
+    service = make()
+    id_ = ask(service, "17", extensions={"fedforget": {"items": [50]}})
+    service.dispatcher.tick()
+    [erasure] = ErasureQueue(run).waiting()
+    ErasureQueue(run).refuse(erasure.id, reason)
+    service.dispatcher.tick()
+    assert service.requests.find(reference_of(id_)).note == note
+
+
+def test_items_that_cannot_be_forgotten_alone(make, run, monkeypatch):
+    fed = Federation.open(run)
+    user = fed.members[5]
+    items = fed.train.item_ids_of(user)[:1]
+    fed.close()
+    service = make()
+    id_ = ask(service, str(user), extensions={"fedforget": {"items": items}})
+    service.dispatcher.tick()
+    monkeypatch.setattr(History, "first_round_of", lambda history, users: -1)  # no item counted in that round
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    assert service.requests.find(reference_of(id_)).note == NOT_ALONE
 
 
 def test_a_damaged_file_in_the_queue_is_replaced(make, run):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import RETRY_SECONDS, ConflictError, SubjectRequest
 from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
-from fedforget.server.erasure_queue import NO_MEMBER
+from fedforget.server.erasure_queue import NO_ITEMS_LEFT, NO_MEMBER
 from fedforget.server.request import ErasureRequest
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ QUEUE_SECONDS = 10.0
 #: Why requests are pending again.
 REMOVED = "Its erasure is neither in the queue nor in the history."
 NOT_ALONE = "The run cannot forget these items alone; the whole person can be forgotten."
+UNNAMED = "The run refused its erasure. The reason is not shown, since it may name the person."
 
 
 class Dispatcher:
@@ -278,7 +280,7 @@ class Dispatcher:
             self._split(batch.id, requests)
         else:
             log.error("erasure %s was refused", batch.id)
-            self._return(batch.id, NOT_ALONE if requests and requests[0].items else reason)
+            self._return(batch.id, _note(reason, requests))
 
     def _split(self, batch: str, requests: Sequence[SubjectRequest]) -> None:
         middle, method = (len(requests) + 1) // 2, self.batches.erasure(batch).method
@@ -306,3 +308,11 @@ class Dispatcher:
         """Whether a deadline is so near that a batch no longer waits for devices, or for the time they might take."""
         deadline = self.requests.nearest_deadline(batch.id)
         return deadline is not None and self.batching.is_near(deadline, now, self.duration())
+
+
+def _note(reason: str, requests: Sequence[SubjectRequest]) -> str:
+    """Why an erasure was refused, in words that name no person."""
+    if NO_ITEMS_LEFT in reason:
+        return NOT_ALONE
+    names = (re.escape(user) for request in requests for user in request.users)
+    return UNNAMED if any(re.search(rf"(?<!\w){name}(?!\w)", reason) for name in names) else reason
