@@ -192,8 +192,20 @@ class TestFound:
             StoredReceipts.read(run).receipt("zz")
 
     def test_other_wipe_counts(self, run: Path) -> None:
-        store(run, receipt("b2", wiped=0))
+        store(run, replace(receipt("b2", wiped=1), to_wipe=1, given_up=0))
+        entry(run, 4).unlink()
         assert problems(verify_run(run)) == {("b2.json", Problem.WIPES)}
+
+    def test_wipe_counts_that_cannot_be_after_those_that_were_signed(self, run: Path) -> None:
+        store(run, receipt("b2", wiped=0))
+        found = problems(verify_run(run))
+        assert found == {("000004-b2.json", Problem.WIPES), ("b2.json", Problem.WIPES)}
+
+    def test_wipe_counts_that_cannot_be(self, run: Path) -> None:
+        store(run, receipt("d4", wiped=99))
+        assert problems(verify_run(run)) == {("d4.json", Problem.UNSIGNED), ("d4.json", Problem.WIPES)}
+        ReceiptChain(run).append(receipt("d4", wiped=99), [], SigningKey.open(run), "f00dfeed")
+        assert problems(verify_run(run)) == {("000005-d4.json", Problem.WIPES)}
 
     def test_unsigned_missing_and_strange_receipts(self, run: Path) -> None:
         store(run, receipt("d4"))

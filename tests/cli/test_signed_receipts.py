@@ -14,9 +14,12 @@ pytest.importorskip("securesystemslib", reason="signed receipts are an extra: pi
 from fedforget.attestation import ReceiptChain, SigningKey, verify
 from fedforget.cli import signed_receipts
 from fedforget.cli.main import app
+from fedforget.erasure_service import batches, subject_requests
+from fedforget.erasure_service.batches import Batches
 from fedforget.erasure_service.state_file import open_state
-from fedforget.erasure_service.subject_requests import SCHEMA, SubjectRequests
+from fedforget.erasure_service.subject_requests import SubjectRequests
 from fedforget.runtime.files import only_writer
+from fedforget.server.request import ErasureRequest
 from tests.attestation.made_runs import ANNA, ANNAS_REQUEST, PAUL, PAULS_REQUEST, make_run, receipt, signed_run, store
 from tests.attestation.test_keys import given_pair
 from tests.cli.conftest import Shell, train_arguments, write_table
@@ -179,16 +182,22 @@ class TestSign:
 
     def test_erasures_that_the_service_has_not_finished_are_left_to_it(self, shell: Shell, tmp_path: Path) -> None:
         run = make_run(tmp_path / "run", receipt("a1"), receipt("b2"))
-        state = SubjectRequests(open_state(run, SCHEMA), run / "service" / "service.sqlite")
-        state.start("b2", {}, [], 0.0, 0.0)
+        db = open_state(run, subject_requests.SCHEMA + batches.SCHEMA)
+        state = SubjectRequests(db, run / "service" / "service.sqlite")
+        Batches(state).start(ErasureRequest("b2", (), {}, ""), [], 0.0, 0.0)
         assert "Left to the erasure service, which has not finished it: b2" in shell("receipts", "sign", run)
         assert [entry.request for entry in ReceiptChain(run).entries()] == ["a1"]
-        state.close_batch("b2", "done")
+        Batches(state).close("b2", "done")
         found = shell.json("receipts", "sign", run)
         assert [Path(path).name for path in found["signed"]] == ["000002-b2.json"]
         assert found["left_to_service"] == []
         state.close()
         state.db.close()
+
+    def test_a_service_that_has_tokens_and_was_never_started(self, shell: Shell, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", receipt("a1"))
+        shell("token", "add", run, "--role", "operator", "--name", "x")
+        assert "Signed 1 receipts" in shell("receipts", "sign", run)
 
     def test_nothing_is_written_where_there_is_no_run(self, shell: Shell, tmp_path: Path) -> None:
         for command in (["sign"], ["rotate-key", "--yes"]):

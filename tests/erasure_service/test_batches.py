@@ -21,10 +21,10 @@ def store(tmp_path):
     requests.close()
 
 
-def started(store, *references, now=NOW) -> str:
+def started(store, *references, now=NOW, estimate=0.0) -> str:
     """The id of a new batch."""
     erasure = ErasureRequest.new(["somebody-17"], {"name": "fru"})
-    store.start(erasure, references, now)
+    store.start(erasure, references, now, estimate)
     return erasure.id
 
 
@@ -77,3 +77,11 @@ def test_holds_are_longer_than_what_the_newest_batches_took(store):
     assert store.holds(100.0, 1e6) == Holds(501.0, 501.0), "the slow ones were long ago"
     store.replayed(started(store, now=NOW + 101), 2e6)
     assert store.holds(100.0, 1e6) == Holds(501.0, 501.0), "the clock was wrong"
+
+
+def test_the_estimate_of_the_last_batch_is_kept(store):
+    assert store.estimate() == 0.0
+    started(store, estimate=30.0)
+    batch = started(store, now=NOW + 1, estimate=20.0)
+    store.close(batch, "done")
+    assert store.estimate() == 20.0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 from base64 import b64decode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,8 +17,10 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from fedforget.attestation.stored import StoredReceipts
 from fedforget.attestation.verify import verify_run
 from fedforget.erasure_service import completion
+from fedforget.erasure_service.dispatcher import NOT_ALONE, REMOVED, UNNAMED
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
     UNKNOWN,
@@ -25,7 +30,9 @@ from fedforget.erasure_service.subject_requests import (
     reference_of,
 )
 from fedforget.erasure_service.tokens import Role
-from fedforget.server.erasure_queue import ErasureQueue
+from fedforget.models import Layout
+from fedforget.server.erasure_queue import NO_ITEMS_LEFT, ErasureQueue
+from fedforget.server.history import History
 from fedforget.simulation.federation import Federation
 from fedforget.simulation.queued_erasures import QueuedErasures
 from tests.erasure_service.runs import REQUESTS, erasure_of, served, service_on
@@ -270,6 +277,39 @@ def test_reasons_that_name_a_person_do_not_remain(make, run):
     assert [path.name for path in run.glob("queue/*")] == ["0123456789abcdef.refused"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "note"),
+    [
+        (f"User 17 {NO_ITEMS_LEFT}. Forget the user as a whole: forget([17]).", NOT_ALONE),
+        ("Only 3 users would remain. Register more.", "Only 3 users would remain. Register more."),
+        ("Too few devices of 170 answered.", "Too few devices of 170 answered."),
+        ("There is no user 17 in this federation.", UNNAMED),
+    ],
+)
+def test_notes_of_a_refused_request_for_items_give_the_reason_without_the_person(make, run, reason, note):
+    service = make()
+    id_ = ask(service, "17", extensions={"fedforget": {"items": [50]}})
+    service.dispatcher.tick()
+    [erasure] = ErasureQueue(run).waiting()
+    ErasureQueue(run).refuse(erasure.id, reason)
+    service.dispatcher.tick()
+    assert service.requests.find(reference_of(id_)).note == note
+
+
+def test_items_that_cannot_be_forgotten_alone(make, run, monkeypatch):
+    fed = Federation.open(run)
+    user = fed.members[5]
+    items = fed.train.item_ids_of(user)[:1]
+    fed.close()
+    service = make()
+    id_ = ask(service, str(user), extensions={"fedforget": {"items": items}})
+    service.dispatcher.tick()
+    monkeypatch.setattr(History, "first_round_of", lambda history, users: -1)  # no item counted in that round
+    QueuedErasures(run).carry_out()
+    service.dispatcher.tick()
+    assert service.requests.find(reference_of(id_)).note == NOT_ALONE
+
+
 def test_a_damaged_file_in_the_queue_is_replaced(make, run):
     service = make()
     id_ = ask(service)
@@ -408,6 +448,112 @@ def test_a_receipt_that_was_changed_is_not_signed_again(make, run):
     assert "is not the one that was signed" in service.problems()[0]
     assert len(list(run.glob("receipts/signed/*.json"))) == 1
     assert not verify_run(run).passed
+
+
+def test_wipe_counts_that_cannot_be_are_not_signed_and_named(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    with changed_receipt(run, given_up=7):
+        finish(service)
+        assert "cannot be: a simulation has no devices to wipe" in service.problems()[0]
+        assert not list(run.glob("receipts/signed/*.json"))
+        assert state_of(service, id_) is State.IN_PROGRESS
+    finish(service)
+    assert service.problems() == []
+    assert state_of(service, id_) is State.COMPLETED
+
+
+def test_receipts_that_cannot_be_signed_are_read_once_and_stay_named(make, run, monkeypatch):
+    reads, read = [], StoredReceipts.read.__func__
+    monkeypatch.setattr(StoredReceipts, "read", classmethod(lambda cls, path: reads.append(path) or read(cls, path)))
+    fed = Federation.open(run)
+    fed.forget([3])
+    fed.close()
+    service = make()
+    with changed_receipt(run, given_up=1) as other:
+        id_ = ask(service)
+        service.dispatcher.tick()
+        QueuedErasures(run).carry_out()
+        erasure = service.batches.open()[0].id
+        store_receipt(run, erasure, "{")
+        finish(service)
+        named, so_far = service.problems(), len(reads)
+        assert [text.split(":")[0] for text in named] == [f"Erasure {erasure}", "Receipts"]
+        assert other in named[1]
+        for _ in range(5):
+            service.dispatcher.tick()
+        assert (service.problems(), len(reads)) == (named, so_far)
+        assert state_of(service, id_) is State.IN_PROGRESS
+
+
+def test_a_receipt_that_was_repaired_in_the_history_only_is_looked_at_again(make, run):
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    with changed_receipt(run, given_up=7) as erasure:
+        finish(service)
+        assert service.problems() != []
+        kept = (run / "receipts" / f"{erasure}.json").stat()
+    os.utime(run / "receipts" / f"{erasure}.json", ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    finish(service)
+    assert service.problems() == []
+    assert state_of(service, id_) is State.COMPLETED
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_receipt_that_is_only_a_file_does_not_count_as_done(make, run, tmp_path, restarted):
+    """The run was restored from before the erasure, but for its receipts."""
+    service = make()
+    id_ = ask(service)
+    service.dispatcher.tick()
+    shutil.copytree(run, tmp_path / "copy")
+    service.dispatcher.tick()
+    QueuedErasures(run).carry_out()
+    erasure = service.batches.open()[0].id
+    for path in run.glob("trajectory-*"):
+        shutil.rmtree(path)
+    for path in (tmp_path / "copy").glob("trajectory-*"):
+        shutil.copytree(path, run / path.name)
+    shutil.copy(tmp_path / "copy" / "config.toml", run / "config.toml")
+    assert (run / "receipts" / f"{erasure}.json").exists()
+    if restarted:
+        service.stop()
+        service = make()
+    service.dispatcher.tick()
+    service.dispatcher.tick()
+    assert service.problems() == []
+    if not restarted:
+        assert service.requests.find(reference_of(id_)).note == REMOVED
+        service.dispatcher.clock.passed += RETRY_SECONDS + 1
+    carry_out(service, run)
+    assert state_of(service, id_) is State.COMPLETED
+
+
+def finish(service) -> None:
+    """Let the service complete what is carried out."""
+    service.dispatcher.tick()
+    service.dispatcher.clock.passed += service.dispatcher.duration() + 1
+    service.dispatcher.tick()
+
+
+@contextmanager
+def changed_receipt(run, **changes):
+    """The only receipt of a run with other values, in the history and in its file."""
+    with closing(Federation.open(run)) as fed:
+        [(request, text)] = fed.history.receipts().items()
+    store_receipt(run, request, json.dumps({**json.loads(text), **changes}, indent=2))
+    yield request
+    store_receipt(run, request, text)
+
+
+def store_receipt(run, request: str, text: str) -> None:
+    """Write a receipt to the history and its file."""
+    with closing(History(max(run.glob("trajectory-*")), Layout({}))) as history:
+        history.add_receipt(request, text)
+    (run / "receipts" / f"{request}.json").write_text(text)
 
 
 def test_nothing_that_names_the_person_remains(make, run):

@@ -278,7 +278,7 @@ def test_a_request_that_is_carried_out_cannot_be_cancelled(clients, service):
     client, body = clients[0], erasure_of()
     client.post(REQUESTS, json=body)
     reference = reference_of(body["subject_request_id"])
-    service.batches.start(ErasureRequest.new([17], {}), [reference], 0.0)
+    service.batches.start(ErasureRequest.new([17], {}), [reference], 0.0, 0.0)
     answer = client.delete(f"{REQUESTS}/{body['subject_request_id']}")
     assert answer.status_code == 400
     assert "in_progress" in answer.json()["error"]["message"]

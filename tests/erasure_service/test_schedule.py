@@ -15,9 +15,12 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("securesystemslib")
 
+from fedforget.attestation import stored
+from fedforget.attestation.stored import StoredReceipts
 from fedforget.erasure_service import completion
 from fedforget.erasure_service.dispatcher import QUEUE_SECONDS
 from fedforget.erasure_service.opendsr import rfc3339
+from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import State, reference_of
 from fedforget.erasure_service.tokens import Role
 from fedforget.server.erasure_queue import ErasureQueue
@@ -163,6 +166,28 @@ def test_a_member_and_a_stranger_have_the_same_history(pair, replay):
     assert expected == {rfc3339(BASE + 1.25 * HOLD + 1 + QUEUE_SECONDS)}
 
 
+@pytest.mark.parametrize("status", [None, RunStatus()])
+def test_the_holds_are_the_same_before_the_worker_has_reported_an_estimate(pair, status):
+    """The service was restarted, and sees the turn of a batch first; or meanwhile nobody can be forgotten."""
+    for one, user in zip(pair, (MEMBER, STRANGER), strict=True):
+        id_ = one.ask(user)
+        one.dispatcher.tick()
+        one.dispatcher.status = lambda: status
+        one.begin()
+        one.move(0.5)
+        [batch] = one.service.batches.open()
+        assert batch.busy_until - batch.turn == batch.finish_from - batch.turn == HOLD
+        later = one.ask("3")
+        answer = one.requester.get(f"{REQUESTS}/{later}").json()
+        assert answer["expected_completion_time"] >= rfc3339(BASE + 2 * HOLD)
+        if user == MEMBER:
+            one.end()
+        one.move(HOLD - 1)
+        assert one.state(id_) == "in_progress"
+        one.move(1.5)
+        assert one.state(id_) == "completed"
+
+
 @pytest.mark.parametrize("approval", [False, True])
 def test_the_next_batch_starts_at_the_same_time(prepared, tmp_path, approval):
     histories = []
@@ -286,6 +311,23 @@ def test_what_devices_took_to_confirm_holds_for_everybody_after_it(pair, monkeyp
     assert states[0] == states[1]
 
 
+@pytest.mark.parametrize(("given_up", "hold"), [(0, 1.25 * 200.0), (1, HOLD)])
+def test_the_time_until_a_device_was_given_up_does_not_hold_others(prepared, tmp_path, monkeypatch, given_up, hold):
+    read, counts = StoredReceipts.receipt, {"wiped": 1, "to_wipe": 2}
+    monkeypatch.setattr(StoredReceipts, "receipt", lambda stored, request: replace(read(stored, request), **counts))
+    monkeypatch.setattr(stored, "on_network", lambda run: True)
+    with world(prepared, tmp_path) as one:
+        first = one.ask(MEMBER)
+        one.history(5.0, wait=0.0, total=200.0)
+        assert one.state(first) == "in_progress"
+        counts.update({"given_up": 1} if given_up else {"wiped": 2})
+        for path in one.run.glob("receipts/*.json"):
+            os.utime(path, (BASE, BASE))
+        one.move(0.5)
+        assert one.state(first) == "completed"
+        assert one.dispatcher.holds().completion == pytest.approx(hold, abs=1.0)
+
+
 def test_a_batch_that_only_waits_for_devices_is_not_busy(prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(completion, "_confirmed", lambda receipt: False)
     with world(prepared, tmp_path) as one:
@@ -331,6 +373,19 @@ def test_near_its_deadline_a_request_does_not_wait_for_the_time_of_devices(prepa
         assert one.state(id_) == "in_progress"
         one.move(6)
         assert one.state(id_) == "completed"
+
+
+def test_a_replay_hold_beyond_the_deadline_is_kept_and_logged_once(prepared, tmp_path, caplog):
+    with world(prepared, tmp_path, deadline="30s") as one, caplog.at_level("WARNING"):
+        id_ = one.ask(STRANGER)
+        one.dispatcher.tick()
+        one.begin()
+        one.move(1.0)
+        one.move(HOLD - 1)
+        assert one.state(id_) == "in_progress"
+        one.move(1.0)
+        assert one.state(id_) == "completed"
+    assert caplog.text.count("requests miss their deadlines: the replay hold is 41 s, and the deadline 30 s") == 1
 
 
 def test_a_request_whose_erasure_was_refused_stays_in_progress_for_whoever_asked(prepared, tmp_path):

@@ -14,6 +14,7 @@ from fedforget.attestation.certificate import Certificate
 from fedforget.attestation.chain import FOLDER, SignedReceipt
 from fedforget.attestation.envelope import Envelope
 from fedforget.attestation.keys import stored_certificates
+from fedforget.attestation.objection import objection
 from fedforget.attestation.person import Person
 from fedforget.attestation.statement import (
     PREDICATE_TYPE,
@@ -190,8 +191,8 @@ def _entry_problems(
     except ReceiptError as error:
         yield Problem.DAMAGED, error.problem
         return
-    if not entry.is_about(receipt):
-        yield Problem.RECEIPT, "the receipt in the history is not the one that was signed"
+    if reason := objection(receipt, entry, simulated=stored.simulated):
+        yield Problem.WIPES if entry.is_about(receipt) else Problem.RECEIPT, reason
         return
     public = {name: value for name, value in receipt.to_public().items() if name in entry.predicate}
     changed = [name for name, value in public.items() if canonical(value) != canonical(entry.predicate[name])]
@@ -206,6 +207,8 @@ def _receipt_findings(stored: StoredReceipts, entries: Sequence[SignedReceipt]) 
         entry, name = newest.get(request), f"{request}.json"
         if entry is None:
             yield Finding(name, request, problem=Problem.UNSIGNED, reason="the receipt is not signed")
+            if reason := _objection(stored, request):
+                yield Finding(name, request, problem=Problem.WIPES, reason=reason)
         elif _wipes(stored, request) != wipe_counts(entry.predicate):
             reason = "the number of devices that confirmed is not the one that was signed last"
             yield Finding(name, request, entry.number, Problem.WIPES, reason)
@@ -217,6 +220,14 @@ def _receipt_findings(stored: StoredReceipts, entries: Sequence[SignedReceipt]) 
     for request in stored.files.keys() - stored.history.keys():
         reason = "the history has no such receipt"
         yield Finding(f"{request}.json", request, problem=Problem.MISSING, reason=reason)
+
+
+def _objection(stored: StoredReceipts, request: str) -> str:
+    """Why a receipt that is not signed must not be."""
+    try:
+        return objection(stored.receipt(request), None, simulated=stored.simulated)
+    except ReceiptError:
+        return ""  # it is found when it is to be signed
 
 
 def _wipes(stored: StoredReceipts, request: str) -> bytes:

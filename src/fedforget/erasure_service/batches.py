@@ -2,7 +2,8 @@
 
     batch(id TEXT PRIMARY KEY, state TEXT, …)     ``state`` is "queued", "done" or "refused"
 
-``content`` is the erasure, which names users; it is removed when the batch is done or refused.
+``content`` is the erasure, which names users; it is removed when the batch is done or refused. ``estimate`` is that of
+the most expensive erasure when the batch was made.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from fedforget.server.request import ErasureRequest
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS batch (
     id TEXT PRIMARY KEY, state TEXT NOT NULL, created REAL NOT NULL, content TEXT, turn REAL, busy_until REAL,
-    finish_from REAL, replayed REAL, confirmed REAL, signed INTEGER NOT NULL DEFAULT 0
+    finish_from REAL, replayed REAL, confirmed REAL, signed INTEGER NOT NULL DEFAULT 0,
+    estimate REAL NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS batch_created ON batch (created);
 CREATE INDEX IF NOT EXISTS batch_queued ON batch (created) WHERE state = 'queued';
@@ -75,13 +77,12 @@ class Batches:
         row = self.requests.reader.execute("SELECT content FROM batch WHERE id = ?", (batch,)).fetchone()
         return ErasureRequest.from_dict(json.loads(row["content"]))
 
-    def start(self, erasure: ErasureRequest, references: Sequence[str], now: float) -> None:
+    def start(self, erasure: ErasureRequest, references: Sequence[str], now: float, estimate: float) -> None:
         """Put pending requests into a new batch, and keep the erasure that carries it out until it is done."""
         with self.requests.writing() as db:
             content = json.dumps(asdict(erasure))
-            db.execute(
-                "INSERT INTO batch (id, state, created, content) VALUES (?, 'queued', ?, ?)", (erasure.id, now, content)
-            )
+            added = "INSERT INTO batch (id, state, created, content, estimate) VALUES (?, 'queued', ?, ?, ?)"
+            db.execute(added, (erasure.id, now, content, estimate))
             change = "UPDATE subject_request SET state = ?, batch = ?, note = '' WHERE reference = ? AND state = ?"
             for reference in references:
                 done = db.execute(change, (State.IN_PROGRESS, erasure.id, reference, State.PENDING)).rowcount
@@ -128,6 +129,11 @@ class Batches:
         """When the last batch was made."""
         found: float | None = self.requests.reader.execute("SELECT MAX(created) FROM batch").fetchone()[0]
         return found
+
+    def estimate(self) -> float:
+        """The estimate that was stored with the last batch; 0 before the first."""
+        row = self.requests.reader.execute("SELECT estimate FROM batch ORDER BY created DESC LIMIT 1").fetchone()
+        return 0.0 if row is None else float(row["estimate"])
 
     def busy_until(self, now: float) -> float:
         """When the holds of all batches have passed that began before now; others began by a clock that was wrong."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from fedforget.attestation.chain import ReceiptChain
+from fedforget.attestation.objection import check_signable
 from fedforget.attestation.person import Person
 from fedforget.attestation.stored import StoredReceipts
 from fedforget.erasure_service.batches import Batch, Batches
@@ -13,6 +14,7 @@ from fedforget.erasure_service.combined import users_of
 from fedforget.erasure_service.confirmation import confirmation
 from fedforget.erasure_service.current_key import CurrentKey
 from fedforget.erasure_service.notifications import Notifications
+from fedforget.erasure_service.once import Once
 from fedforget.erasure_service.queue_files import QueueFiles
 from fedforget.erasure_service.subject_requests import State, SubjectRequest
 from fedforget.server.receipt import Receipt
@@ -36,26 +38,28 @@ class Completion:
     ) -> None:
         self.federation, self.files, self.batches, self.requests = federation, files, batches, batches.requests
         self.chain, self.key, self.notifications = chain, key, notifications
-        self._looked: dict[str, object] = {}
+        self._once = Once()
 
     def sign(self, batch: Batch, now: float, *, late: bool) -> bool:
         """Sign the receipt of a batch once all devices have confirmed, or if it is late; returns whether it is."""
         if batch.signed:
             return True
-        looked = (self.files.signature(), late)
-        if self._looked.get(batch.id) == looked:
-            return False
-        receipt = StoredReceipts.read(self.files.run).receipt(batch.id)
+        return self._once(batch.id, (self.files.signature(), late), lambda: self._sign_now(batch, now, late=late))
+
+    def _sign_now(self, batch: Batch, now: float, *, late: bool) -> bool:
+        stored = StoredReceipts.read(self.files.run)
+        receipt = stored.receipt(batch.id)
         confirmed = _confirmed(receipt)
         if confirmed is False and not late:
-            self._looked[batch.id] = looked
             return False
+        check_signable(receipt, self.chain.newest(batch.id), self.files.run, simulated=stored.simulated)
         requests = self.requests.of_batch(batch.id)
         persons = [Person(name, len(request.items) or None) for request in requests for name in request.pseudonyms]
         self.chain.append(receipt, persons, self.key.get(), self.federation)
         salt = self.batches.erasure(batch.id).salt
         unknown = [one for one in requests if not any(receipt.names(user, salt) for user in users_of(one))]
-        self._signed(batch, unknown, now - (batch.turn or now) if confirmed else None)
+        measured = confirmed and not receipt.given_up  # a device that was lost says nothing about others
+        self._signed(batch, unknown, now - (batch.turn or now) if measured else None)
         return True
 
     def nothing_to_sign(self, batch: Batch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +20,13 @@ from fedforget.erasure_service.batching import Batching
 from fedforget.erasure_service.combined import combined
 from fedforget.erasure_service.completion import Completion
 from fedforget.erasure_service.holds import Holds
+from fedforget.erasure_service.once import Once
 from fedforget.erasure_service.queue_files import Place
 from fedforget.erasure_service.status import RunStatus
 from fedforget.erasure_service.subject_requests import RETRY_SECONDS, ConflictError, SubjectRequest
 from fedforget.erasure_service.waiting import Waiting
 from fedforget.errors import FedForgetError
-from fedforget.server.erasure_queue import NO_MEMBER
+from fedforget.server.erasure_queue import NO_ITEMS_LEFT, NO_MEMBER
 from fedforget.server.request import ErasureRequest
 
 log = logging.getLogger(__name__)
@@ -32,8 +34,9 @@ TICK_SECONDS = 0.5
 #: Seconds that usually pass at most until it is the turn of an erasure that was queued: the run is opened for it.
 QUEUE_SECONDS = 10.0
 #: Why requests are pending again.
-REMOVED = "Its erasure was removed from the queue."
+REMOVED = "Its erasure is neither in the queue nor in the history."
 NOT_ALONE = "The run cannot forget these items alone; the whole person can be forgotten."
+UNNAMED = "The run refused its erasure. The reason is not shown, since it may name the person."
 
 
 class Dispatcher:
@@ -57,11 +60,12 @@ class Dispatcher:
         self.status, self._wake_worker, self.clock, self.monotonic = status, wake, clock, monotonic
         self.warnings: list[str] = []
         self._problems: list[str] = []
-        self._signed: object = None
+        self._once = Once()
         self._cleaned = False
         self._seen: dict[str, int] = {}
         self._begun: dict[str, float] = {}
         self._warned: set[str] = set()
+        self._compared = False
         self._start_now, self._event, self._stop = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
@@ -84,9 +88,13 @@ class Dispatcher:
 
     def holds(self) -> Holds:
         """The holds of a batch whose turn it is now: the same for everybody."""
+        return self.batches.holds(self._estimate(), self.batching.deadline.total_seconds())
+
+    def _estimate(self) -> float:
+        """The estimate of the most expensive erasure; while the worker reports none, that of the last batch."""
         status = self.status()
-        estimate = 0.0 if status is None else status.estimate_seconds or 0.0
-        return self.batches.holds(estimate, self.batching.deadline.total_seconds())
+        known = None if status is None else status.estimate_seconds
+        return self.batches.estimate() if known is None else known
 
     def duration(self) -> float:
         """The seconds that an erasure takes at most: of the longest one, so that it tells nothing about a person."""
@@ -151,6 +159,7 @@ class Dispatcher:
         status, now = self.status(), self.clock()
         if status is None or not status.method or status.estimate_seconds is None:
             return  # nobody's request is carried out, a member's or not
+        self._warn_of_a_long_hold()
         self._warn_of_deadlines()
         asked = self._start_now.is_set()
         self._start_now.clear()
@@ -173,6 +182,14 @@ class Dispatcher:
             log.warning("a deadline is near: %d requests are carried out now", waiting.count)
         return why is not None
 
+    def _warn_of_a_long_hold(self) -> None:
+        """Log at the first estimate if the replay hold, which is always kept, is longer than the deadline."""
+        hold, deadline = self.duration(), self.batching.deadline.total_seconds()
+        if hold > deadline and not self._compared:
+            text = "requests miss their deadlines: the replay hold is %.0f s, and the deadline %.0f s"
+            log.warning(text, hold, deadline)
+        self._compared = True
+
     def _warn_of_deadlines(self) -> None:
         """Log once of each request that waits for approval near its deadline."""
         near = self.requests.unapproved(self.clock() + self.batching.margin(self.duration()))
@@ -190,7 +207,8 @@ class Dispatcher:
         log.info("erasure %s of %d requests is queued", erasure.id, len(requests))
 
     def _store(self, requests: Sequence[SubjectRequest], erasure: ErasureRequest) -> None:
-        self.batches.start(erasure, [request.reference for request in requests], self.clock())
+        references = [request.reference for request in requests]
+        self.batches.start(erasure, references, self.clock(), self._estimate())
 
     def _queue(self, erasure: ErasureRequest) -> None:
         self.files.add(erasure)
@@ -220,14 +238,14 @@ class Dispatcher:
         return place not in (Place.DONE, Place.REFUSED)
 
     def _find(self, erasure: str) -> None:
-        """Queue an erasure that is nowhere; if it was there before, somebody removed it.
+        """Queue an erasure that is nowhere; if it was there before, somebody removed it, or restored an older history.
 
         Files are looked at one after the other while another process moves them, so it is looked for twice.
         """
         if erasure not in self._seen:
             self._queue(self.batches.erasure(erasure))
         elif self._seen[erasure]:
-            log.warning("erasure %s was removed from the queue", erasure)
+            log.warning("erasure %s is neither in the queue nor in the history", erasure)
             self._return(erasure, REMOVED)
         else:
             self._seen[erasure] = 1
@@ -262,7 +280,7 @@ class Dispatcher:
             self._split(batch.id, requests)
         else:
             log.error("erasure %s was refused", batch.id)
-            self._return(batch.id, NOT_ALONE if requests and requests[0].items else reason)
+            self._return(batch.id, _note(reason, requests))
 
     def _split(self, batch: str, requests: Sequence[SubjectRequest]) -> None:
         middle, method = (len(requests) + 1) // 2, self.batches.erasure(batch).method
@@ -283,11 +301,18 @@ class Dispatcher:
     def _sign_others(self) -> None:
         """Sign receipts of erasures that were not asked for here, and those whose confirmations have grown."""
         ours = frozenset(batch.id for batch in self.batches.open())
-        if (state := (self.files.signature(), ours)) != self._signed:
-            sign_stored(self.files.run, self.completion.key.get(), without=ours)
-            self._signed = state
+        key = self.completion.key.get
+        self._once("others", (self.files.signature(), ours), lambda: bool(sign_stored(self.files.run, key(), ours)))
 
     def _is_late(self, batch: Batch, now: float) -> bool:
         """Whether a deadline is so near that a batch no longer waits for devices, or for the time they might take."""
         deadline = self.requests.nearest_deadline(batch.id)
         return deadline is not None and self.batching.is_near(deadline, now, self.duration())
+
+
+def _note(reason: str, requests: Sequence[SubjectRequest]) -> str:
+    """Why an erasure was refused, in words that name no person."""
+    if NO_ITEMS_LEFT in reason:
+        return NOT_ALONE
+    names = (re.escape(user) for request in requests for user in request.users)
+    return UNNAMED if any(re.search(rf"(?<!\w){name}(?!\w)", reason) for name in names) else reason

@@ -13,6 +13,17 @@ from fedforget.runtime.files import file_signature
 from fedforget.server.erasure_queue import ErasureQueue
 from fedforget.server.request import ErasureRequest
 
+#: The files that say what is known of receipts. An empty write-ahead log, which comes and goes, is left out.
+RECEIPTS = (
+    "config.toml",
+    "trajectory-*/history.sqlite",
+    "trajectory-*/history.sqlite-wal",
+    "receipts/*.json",
+    "receipts/signed/*.json",
+)
+#: Names and states of files.
+Signature = tuple[tuple[str, tuple[int, int, int]], ...]
+
 
 class Place(Enum):
     """Where an erasure is."""
@@ -31,6 +42,8 @@ class QueueFiles:
         self.run = run
         self.queue = ErasureQueue(run)
         self._intact: dict[str, object] = {}
+        self._read: object = None
+        self._history: frozenset[str] = frozenset()
 
     def place(self, erasure: str) -> Place:
         """Where an erasure is. While it is carried out it is also in the queue; its receipt is in the history first."""
@@ -38,11 +51,18 @@ class QueueFiles:
             return Place.RUNNING
         if self._is_queued(erasure):
             return Place.QUEUED
-        if (self.run / "receipts" / f"{erasure}.json").exists():
+        if self._in_history(erasure):
             return Place.DONE
-        if self.queue.why_refused(erasure) is not None:
-            return Place.REFUSED
-        return Place.DONE if erasure in StoredReceipts.read(self.run).history else Place.ABSENT
+        return Place.ABSENT if self.queue.why_refused(erasure) is None else Place.REFUSED
+
+    def _in_history(self, erasure: str) -> bool:
+        """Whether an erasure has a receipt in the history; a file in ``receipts/`` alone does not show that it is done.
+
+        The history is read again only when it has changed.
+        """
+        if (state := self.signature()) != self._read:
+            self._history, self._read = frozenset(StoredReceipts.read(self.run).history), state
+        return erasure in self._history
 
     def add(self, request: ErasureRequest) -> None:
         """Queue an erasure."""
@@ -59,9 +79,10 @@ class QueueFiles:
         self.queue.forget_refusal(erasure)
         self._intact.pop(erasure, None)
 
-    def signature(self) -> tuple[tuple[str, int], ...]:
-        """What changes whenever a receipt is written."""
-        return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in self.run.glob("receipts/*.json")))
+    def signature(self) -> Signature:
+        """What changes whenever a receipt is written: in the history, which is first, in its file, or signed."""
+        found = ((str(path), file_signature(path)) for name in RECEIPTS for path in self.run.glob(name))
+        return tuple(sorted((path, each) for path, each in found if each is not None and each[1]))
 
     def _is_queued(self, erasure: str) -> bool:
         """Whether an erasure is in the queue. A damaged file of it is removed: nobody would carry it out."""

@@ -18,6 +18,8 @@ from fedforget.server.request import ErasureRequest
 
 #: Why a request of nobody in the federation is not carried out.
 NO_MEMBER = "None of its users is a member."
+#: Part of why some items of a user cannot be forgotten, while the whole user can.
+NO_ITEMS_LEFT = "would have no interactions left in a round that it took part in"
 #: Age in seconds at which a partly written file is taken for one that a crash left.
 STALE = 60.0
 

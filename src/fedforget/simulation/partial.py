@@ -10,6 +10,7 @@ import numpy as np
 
 from fedforget.errors import ConfigError
 from fedforget.runtime.randomness import ItemId, UserId
+from fedforget.server.erasure_queue import NO_ITEMS_LEFT
 from fedforget.server.request import ErasureRequest, ItemsOf, PartialErasure
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def partial_erasure(
     first = fed.history.first_round_of([user])
     if not (~erased & (since <= (fed.rounds + 1 if first is None else first))).any():
         raise ConfigError(
-            f"User {user!r} would have no interactions left in a round that it took part in.",
+            f"User {user!r} {NO_ITEMS_LEFT}.",
             f"Forget the user as a whole: forget([{user!r}]).",
         )
     return PartialErasure(user, len(unwanted), max(int(since[erased].min()), 1), unwanted)
