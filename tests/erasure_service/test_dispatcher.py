@@ -24,6 +24,7 @@ from fedforget.erasure_service.dispatcher import NOT_ALONE, REMOVED, UNNAMED
 from fedforget.erasure_service.subject_requests import (
     RETRY_SECONDS,
     UNKNOWN,
+    UNKNOWN_ITEMS,
     State,
     SubjectRequest,
     pseudonyms_of,
@@ -240,6 +241,16 @@ def test_a_person_of_whom_no_item_would_remain_is_forgotten(make, run):
     assert [state_of(service, id_) for id_ in ids] == [State.COMPLETED] * 2
     assert user not in Federation.open(run).members
     assert verify_run(run).passed
+
+
+def test_a_request_for_items_that_a_member_has_not_is_noted_as_such(make, run):
+    with closing(Federation.open(run)) as fed:
+        user = fed.members[5]
+        missing = next(item for item in fed.train.item_ids.tolist() if item not in fed.train.item_ids_of(user))
+    service = make()
+    ids = [ask(service, str(user), extensions={"fedforget": {"items": [missing]}}), ask(service, "17")]
+    carry_out(service, run)
+    assert [service.requests.find(reference_of(id_)).note for id_ in ids] == [UNKNOWN_ITEMS, ""]
 
 
 def test_items_of_many_persons_are_one_erasure(make, run):

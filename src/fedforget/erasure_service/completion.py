@@ -72,7 +72,7 @@ class Completion:
             self.requests.mark_unknown([request.reference for request in unknown])
             self.batches.signed(batch.id, confirmed)
         if unknown:
-            log.warning("erasure %s: %d requests are of nobody: no member had their ids", batch.id, len(unknown))
+            log.warning("erasure %s: requests by which nothing was forgotten: %d", batch.id, len(unknown))
 
     def finish(self, batch: Batch, now: float, *, late: bool) -> bool:
         """Complete the requests of a batch, unless that is held back; returns whether it is finished."""

@@ -45,8 +45,9 @@ CREATE INDEX IF NOT EXISTS subject_request_waiting ON subject_request
 RETRY_SECONDS = 600.0
 #: Requests that a batch may carry out at a time; further ahead ``not_before`` was set by a clock that was wrong.
 _READY = f"state = 'pending' AND approved = 1 AND NOT (:now < not_before AND not_before <= :now + {RETRY_SECONDS})"
-#: The note of a request that was of nobody. Only operators and auditors see it.
+#: The notes of a request by which nobody, or no item, was forgotten. Only operators and auditors see them.
 UNKNOWN = "No member had this id: nobody was forgotten."
+UNKNOWN_ITEMS = "No member with this id had one of the items: nothing was forgotten."
 #: Characters of a reference: it is shown in pages, logs and lists.
 REFERENCE = 16
 
@@ -256,18 +257,19 @@ class SubjectRequests:
     def finish(self, reference: str, state: State, now: float, statement: str | None = None) -> None:
         """Finish a request, and remove what names the person."""
         change = (
-            "UPDATE subject_request SET state = ?, finished = ?, statement = ?, note = IIF(note = ?, note, ''), "
+            "UPDATE subject_request SET state = ?, finished = ?, statement = ?, note = IIF(note IN (?, ?), note, ''), "
             "id = NULL, users = NULL, items = NULL, callbacks = NULL WHERE reference = ? AND state NOT IN (?, ?)"
         )
         with self.writing() as db:
-            if not db.execute(change, (state, now, statement, UNKNOWN, reference, *FINISHED)).rowcount:
+            if not db.execute(change, (state, now, statement, UNKNOWN, UNKNOWN_ITEMS, reference, *FINISHED)).rowcount:
                 raise ConflictError("The request is finished already.", "Look at its state.")
 
     def mark_unknown(self, references: Sequence[str]) -> None:
-        """Note that requests are of nobody, for whoever may have misspelt an id."""
-        query = "UPDATE subject_request SET note = ? WHERE reference IN (SELECT value FROM json_each(?))"
+        """Note that by some requests nothing was forgotten, for whoever may have misspelt an id."""
+        change = "UPDATE subject_request SET note = IIF(num_items, ?, ?)"
         with self.writing() as db:
-            db.execute(query, (UNKNOWN, json.dumps(list(references))))
+            query = f"{change} WHERE reference IN (SELECT value FROM json_each(?))"
+            db.execute(query, (UNKNOWN_ITEMS, UNKNOWN, json.dumps(list(references))))
 
     def scrub_if_due(self) -> None:
         """Remove deleted content from the write-ahead log too, if there may be any and nobody else uses it now."""

@@ -108,7 +108,7 @@ def _check(
     if not persons.salts:
         known = {*fed.history.membership.suppressed(users), *(fed.members if receipt.partial else ())}
     if other := [user for user in users if user not in known]:
-        raise ConfigError(f"User {other[0]!r} was not forgotten by request {receipt.request}.", hint)
+        raise ConfigError(f"User {other[0]!r} is not recognised in the receipt of request {receipt.request}.", hint)
     found = {name for names in named.values() for name in names}
     for salt in persons.salts if users else ():
         if not any(pseudonym(form, salt) in found for user in users for form in (user, str(user))):

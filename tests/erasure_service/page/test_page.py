@@ -223,7 +223,7 @@ def test_who_asked_is_named_by_the_token_for_those_who_look(service):
     reference = reference_of(requester.ask("18"))
     (name,) = {one.name for one in service.tokens.all() if one.role == Role.REQUESTER}
     shown, hidden = (" ".join(one.page(f"/requests/{reference}").text.split()) for one in (operator, requester))
-    assert f"Asked by {name} " in shown
+    assert f"Asked by{name} " in shown
     assert "Asked by" not in hidden
 
 
