@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fedforget.errors import ConfigError
-from fedforget.protocol.pseudonym import pseudonym
+from fedforget.protocol.pseudonym import pseudonym, request_salt
 from fedforget.runtime.ids import UserId
 from fedforget.server.receipt import Receipt
 
@@ -30,22 +29,12 @@ class Person:
     @classmethod
     def of(cls, user: UserId, request: str, items_requested: int | None = None) -> Person:
         """The person who asked by a request of their own, a UUID."""
-        return cls(pseudonym(user, salt_of(request)), items_requested)
+        return cls(pseudonym(user, request_salt(request)), items_requested)
 
     def to_dict(self) -> dict[str, Any]:
         return {"pseudonym": self.pseudonym} | (
             {} if self.items_requested is None else {"items_requested": self.items_requested}
         )
-
-
-def salt_of(request: str) -> str:
-    """The salt of a person's request: its UUID without dashes. The salt that ``forget`` shows is taken as it is."""
-    try:
-        return uuid.UUID(request).hex
-    except ValueError as error:
-        raise ConfigError(
-            f"The request {request!r} is not a UUID.", "Give the subject_request_id of the request."
-        ) from error
 
 
 def in_order(persons: Iterable[Person]) -> list[Person]:

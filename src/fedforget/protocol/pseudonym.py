@@ -16,7 +16,7 @@ def pseudonym(user: UserId, salt: str) -> str:
 
 
 def request_salt(request: str) -> str:
-    """The salt of the pseudonyms of a request over HTTP: its UUID, without dashes."""
+    """The salt of the pseudonyms of a request over HTTP: its UUID, without dashes; also of the salt of ``forget``."""
     try:
         return uuid.UUID(request).hex
     except ValueError as error:
