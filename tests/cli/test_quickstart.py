@@ -26,7 +26,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setattr("fedforget.cli.quickstart.load", load)
     monkeypatch.setattr("fedforget.cli.quickstart.SYNTHETIC", SMALL)
     monkeypatch.setattr("fedforget.experiments.forgetting.demonstration.DATA", {**SMALL, "seed": 0})
-    few = {"worlds": 4, "rounds": 3, "leavers": 0.1, "seed": 0}
+    few = {"worlds": 8, "rounds": 3, "leavers": 0.1, "seed": 0}
     monkeypatch.setattr("fedforget.experiments.forgetting.demonstration.SETTINGS", few)
     return Shell(monkeypatch, capsys)
 
@@ -45,7 +45,7 @@ def test_it_runs_from_training_to_the_report(offline: Shell, tmp_path: Path) -> 
     assert report.count("<svg") == 5
     memory = result["audit"]["methods"]
     assert list(memory) == ["none", "continue", "fru", "retrain"]
-    assert all(len(one["took_part"]) == len(one["absent"]) == 4 * 5 for one in memory.values())
+    assert all(len(one["took_part"]) == len(one["absent"]) == 8 * 5 for one in memory.values())
     assert len({tuple(one["took_part"]) for one in memory.values()}) == 4
     assert not re.search(r"https?://", report)
     assert all(f"{variant.label}</td>" in report for variant in VARIANTS.values())

@@ -237,3 +237,11 @@ def test_a_round_that_cannot_be_written_is_no_part_of_the_history(run):
         commit(history, 4)
     assert history.last_round == 3
     history.close()
+
+
+def test_a_folder_that_another_process_has_replaced_is_said_so(run: Path) -> None:
+    history = History(run, LAYOUT)
+    shutil.rmtree(run / "snapshots")
+    with pytest.raises(RunError, match="Another process"):
+        history.usable_rounds()
+    history.close()

@@ -103,6 +103,7 @@ class History:
         self.folder = folder
         self.snapshot_every = snapshot_every
         self._snapshots = Snapshots(folder, layout)
+        self._newest_seen = -1
         self.path = (folder or Path()) / "history.sqlite"
         if folder is not None:
             check_database(self.path, may_be_empty=not any((folder / "snapshots").glob("*.safetensors")))
@@ -140,7 +141,8 @@ class History:
     def last_round(self) -> int:
         """The last finished round; 0 before the first, -1 before the initial parameters are stored."""
         row = self._db.execute("SELECT MAX(round) FROM round").fetchone()
-        return -1 if row[0] is None else int(row[0])
+        self._newest_seen = -1 if row[0] is None else int(row[0])
+        return self._newest_seen
 
     def single_rounds(self) -> set[int]:
         """The rounds that were not replayed together with others."""
@@ -345,6 +347,9 @@ class History:
         """The server's state after a round, checked against the checksum stored with it."""
         (checksum,) = self._row(round_, "checksum")
         if round_ not in self.usable_rounds():
+            if round_ == self._newest_seen != self.last_round:
+                reason = "Another process has trained on, and removed it."
+                raise RunError(f"There is no snapshot of round {round_} any more. {reason}", "Open the run again.")
             raise RunError(
                 f"There is no snapshot of round {round_}.",
                 f"Every {self.snapshot_every}-th snapshot is kept (snapshot_every), and rounds that were replayed in "

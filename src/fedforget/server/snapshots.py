@@ -46,7 +46,12 @@ class Snapshots:
         """Those of the given rounds that have a snapshot."""
         if self.folder is None:
             return [round_ for round_ in rounds if round_ in self._in_memory]
-        names = {entry.name for entry in os.scandir(self.folder)}
+        try:
+            names = {entry.name for entry in os.scandir(self.folder)}
+        except FileNotFoundError as error:
+            raise RunError(
+                f"{self.folder} is gone. Another process has carried out an erasure.", "Open the run again."
+            ) from error
         return [round_ for round_ in rounds if self.path(round_).name in names]
 
     def remove(self, round_: int) -> None:

@@ -27,7 +27,7 @@ Opened = TypeVar("Opened", bound=Closable)
 def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
     """Open a run; if that fails or warns and another process changes the run meanwhile, open it again."""
     for pause in PAUSES:
-        before = _signatures(path)
+        before, parts = _signatures(path), _parts(path)
         found: Opened | RunError
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -41,6 +41,9 @@ def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
                 if not isinstance(found, RunError):
                     found.close()
                 continue
+        elif _parts(path) != parts:  # some parts may be from before the change, and others from after it
+            found.close()
+            continue
         for each in told:
             warnings.warn(each.message, each.category, stacklevel=3)
         if isinstance(found, RunError):
@@ -51,5 +54,9 @@ def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
 
 def _signatures(path: Path) -> list[object]:
     """What changes with every round, addition and erasure, and not with reading."""
-    names = [*path.glob("trajectory-*/snapshots/*"), *path.glob("trajectory-*/devices/data/*")]
-    return [file_signature(path / "config.toml"), *sorted(names)]
+    return [*_parts(path), *sorted(path.glob("trajectory-*/snapshots/*"))]
+
+
+def _parts(path: Path) -> list[object]:
+    """What changes with every addition and erasure."""
+    return [file_signature(path / "config.toml"), *sorted(path.glob("trajectory-*/devices/data/*"))]
