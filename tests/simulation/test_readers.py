@@ -23,7 +23,8 @@ while time.time() < end:
     fed.fit(more=1)
     done += 1
     if done % 4 == 0 and len(fed.members) > 8:
-        fed.forget([fed.members[done % len(fed.members)]], ff.FRU())
+        others = fed.members[8:]  # the first ones stay: users who are added have no test part
+        fed.forget([others[done % len(others)]], ff.FRU())
     if done % 7 == 0:
         fed.add(ff.Interactions.from_pairs([fed.members[0], done + 1000], [5, 6]))
 print(done)

@@ -172,6 +172,7 @@ class History:
             if before < 0:
                 size = (str(state.public.items.shape[0]),)
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('items', ?)", size)
+        self._newest_seen = last
         self._thin(before)
 
     def steps_after(self, round_: int) -> list[int]:

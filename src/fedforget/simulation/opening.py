@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from fedforget.errors import BusyError, RunError
+from fedforget.errors import BusyError
 from fedforget.runtime.files import file_signature
 
 #: Seconds to wait for a change before an error or a warning is believed; then the run is opened again.
@@ -28,17 +28,17 @@ def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
     """Open a run; if that fails or warns and another process changes the run meanwhile, open it again."""
     for pause in PAUSES:
         before, parts = _signatures(path), _parts(path)
-        found: Opened | RunError
+        found: Opened | Exception
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
                 found = open_()
-            except RunError as error:
+            except Exception as error:  # parts of the run that do not fit each other fail in any way
                 found = error
-        if told or isinstance(found, RunError):
+        if told or isinstance(found, Exception):
             time.sleep(pause)
             if _signatures(path) != before:
-                if not isinstance(found, RunError):
+                if not isinstance(found, Exception):
                     found.close()
                 continue
         elif _parts(path) != parts:  # some parts may be from before the change, and others from after it
@@ -46,7 +46,7 @@ def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
             continue
         for each in told:
             warnings.warn(each.message, each.category, stacklevel=3)
-        if isinstance(found, RunError):
+        if isinstance(found, Exception):
             raise found
         return found
     raise BusyError(f"Another process is changing {path} all the time.", "Try again in a moment.")
