@@ -41,7 +41,7 @@ def open_steadily(path: Path, open_: Callable[[], Opened]) -> Opened:
                 if not isinstance(found, Exception):
                     found.close()
                 continue
-        elif _parts(path) != parts:  # some parts may be from before the change, and others from after it
+        elif _parts(path) != parts and pause != PAUSES[-1]:  # parts may be from before the change, and from after it
             found.close()
             continue
         for each in told:
